@@ -28,11 +28,12 @@ def test_the_precision_is_that_of_the_rung():
     assert resolve(precision="fp16x3") == Request(precision="fp16x3")
 
 
-def test_one_order_of_summation_is_resolved_to_a_rung_that_has_it():
-    plain, named = resolve(batch_invariant=True), resolve("batch_invariant")
-    assert plain == named == Request(batch_invariant=True)
+def test_one_order_of_summation_is_a_field_of_its_own():
+    assert resolve(batch_invariant=True) == Request(batch_invariant=True)
     assert resolve("pipelined", batch_invariant=True) == Request(rungs.find("pipelined"), batch_invariant=True)
-    assert resolve(config=PIPELINED, batch_invariant=True).config == PIPELINED.replace(SEGMENT=SEGMENT)
+    assert resolve("skinny_in_order") == Request(rungs.SKINNY_IN_ORDER, batch_invariant=True)
+    named = resolve(config=PIPELINED, batch_invariant=True)
+    assert named == Request(rungs.find("pipelined"), PIPELINED.replace(SEGMENT=SEGMENT), batch_invariant=True)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,7 @@ def test_one_order_of_summation_is_resolved_to_a_rung_that_has_it():
     [
         ({"rung": True}, UnknownRungError, "unknown rung True"),
         ({"rung": []}, UnknownRungError, "the ladder has"),
+        ({"rung": "batch_invariant"}, UnknownRungError, "unknown rung 'batch_invariant'"),
         ({"config": {"BM": 8}}, ConfigError, "must be a fastsgemm.Config, got dict"),
         ({"config": BlockConfig(32, 32)}, ConfigError, "a BlockConfig needs a rung"),
         ({"precision": "tf32"}, PrecisionError, "'ieee' or 'fp16x3'"),

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import structs
 
 from fastsgemm.errors import RecordError
-from fastsgemm.heuristics import database, database_writing, fp16x3_rates
+from fastsgemm.heuristics import database, fp16x3_rates
 from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.progress import say
 from fastsgemm.tuning import contribution
@@ -36,8 +36,8 @@ def add(path: Path) -> Path:
         raise RecordError(f"{path}: " + "; ".join(wrong))
     arch = found.machine.arch
     shipped = database.shipped(arch)
-    merged = structs.replace(database_writing.merged(shipped, content), fitted=shipped.fitted)
-    database_writing.write(database.shipped_path(arch), merged)
+    merged = structs.replace(database.merged(shipped, content), fitted=shipped.fitted)
+    database.write(database.shipped_path(arch), merged)
     database.forget()
     rates = contribution.rates_of(found)
     if rates is not None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from fastsgemm import rungs
-from fastsgemm.heuristics import database, database_writing
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Record
 from fastsgemm.jit import source
 from fastsgemm.rungs import Rung
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--source", required=True, help="why these constants")
     options = parser.parse_args(arguments)
     content = with_record(database.shipped(GENERIC), options.rung, options.source)
-    database_writing.write(database.shipped_path(GENERIC), content)
+    database.write(database.shipped_path(GENERIC), content)
 
 
 if __name__ == "__main__":

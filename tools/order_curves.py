@@ -20,7 +20,7 @@ import numpy as np
 from msgspec import structs
 
 from fastsgemm import rungs
-from fastsgemm.heuristics import database, database_writing
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.cost_model import CLOSE, CostModel
 from fastsgemm.heuristics.curve_fit import fit
 from fastsgemm.heuristics.database_entries import Content, Curve
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     content = database.shipped(options.arch)
     if not content.curves:
         parser.error(f"no curves are shipped for {options.arch}")
-    database_writing.write(database.shipped_path(options.arch), ordered(content))
+    database.write(database.shipped_path(options.arch), ordered(content))
     return 0
 
 

@@ -21,10 +21,10 @@ from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.config.constant import Constant
 from fastsgemm.config.rules import NAME
 from fastsgemm.jit import source
-from fastsgemm.rungs import IEEE, IN_ORDER
+from fastsgemm.rungs import IEEE, SKINNY_IN_ORDER
 
 FAMILIES: dict[str, type[Config]] = {
-    **{rung.file: rung.config for rung in (*IEEE, *IN_ORDER)},
+    **{rung.file: rung.config for rung in (*IEEE, SKINNY_IN_ORDER)},
     "11_fp16x3.cu": Fp16x3Config,
     "11_fp16x3_mma.cu": Fp16x3MmaConfig,
 }

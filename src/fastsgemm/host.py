@@ -90,7 +90,7 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
 def _backend(request: Request) -> str:
     backend = device.host_backend()
     if backend == "host":
-        if request.rung is not None or request.config is not None or request.batch_invariant:
+        if request.batch_invariant or request.rung is not None or request.config is not None:
             asked = "batch_invariant=True" if request.batch_invariant else f"rung={request.rung}"
             asked += "" if request.config is None else f", config={request.config!r}"
             raise NoDriverError(

@@ -76,11 +76,10 @@ def resolve(rung: Any = None, config: Any = None, precision: str = "ieee", batch
 
 @lru_cache(maxsize=1024)
 def _resolved(rung: Rung | None, config: Config | None, precision: str, batch_invariant: bool) -> Request:
-    batch_invariant = batch_invariant or rung in rungs.IN_ORDER
+    batch_invariant = batch_invariant or rung is rungs.SKINNY_IN_ORDER
     if batch_invariant:
         rung, config = rungs.batch_invariant(rung, config, precision)
-        rung, _ = rungs.resolved(rung)
-    if rung is None and config is not None and precision == PRECISIONS[0]:
+    elif rung is None and config is not None and precision == PRECISIONS[0]:
         rung = rungs.of_config(config)
     return Request(rung, config, precision, batch_invariant)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from fastsgemm import arguments
 from fastsgemm.config import (
@@ -152,21 +151,8 @@ RUNGS: tuple[Rung, ...] = (
 # What `sgemm` chooses from where no rung is named.
 DEFAULTS: tuple[Rung, ...] = RUNGS[8:10]
 
-# Rung 9 with the order of summation of docs/order-of-summation.md. It is no step of the ladder, but it has records and
-# curves of its own; `in_order` makes its configs.
-BATCH_INVARIANT = Rung(
-    9,
-    "batch_invariant",
-    "09_pipelined.cu",
-    PipelinedConfig,
-    "rung 9, the same order of summation for every problem",
-    vectorized=True,
-    pairs=True,
-    splits=True,
-    guarded=True,
-)
-
-# Rung 10 in that order. Where a caller names no rung, `BATCH_INVARIANT` gives way to it for one row or column.
+# Rung 10 with the order of summation of docs/order-of-summation.md, which rung 9 has by its constants. It is no step of
+# the ladder, but it has a kernel, records and curves of its own; see `batch_invariant`.
 SKINNY_IN_ORDER = Rung(
     10,
     "skinny_in_order",
@@ -179,15 +165,12 @@ SKINNY_IN_ORDER = Rung(
     narrow=True,
 )
 
-IN_ORDER: tuple[Rung, ...] = (BATCH_INVARIANT, SKINNY_IN_ORDER)
-
-# `BATCH_INVARIANT` where the caller names rung 9, so that it gives way to no other.
-PIPELINED_IN_ORDER = replace(BATCH_INVARIANT, name="pipelined_in_order")
-
 # Those with IEEE arithmetic only: one signature, and simulated, tuned and compared with each other.
 IEEE: tuple[Rung, ...] = tuple(rung for rung in RUNGS if rung.precision == "ieee")
 
-_BY_KEY: dict[object, Rung] = {rung.name: rung for rung in (*RUNGS, *IN_ORDER)} | {rung.number: rung for rung in RUNGS}
+_BY_KEY: dict[object, Rung] = {rung.name: rung for rung in (*RUNGS, SKINNY_IN_ORDER)} | {
+    rung.number: rung for rung in RUNGS
+}
 
 
 def of_config(config: Config) -> Rung:
@@ -200,13 +183,13 @@ def of_config(config: Config) -> Rung:
     """
     found = next((rung for rung in DEFAULTS if rung.config is type(config)), None)
     if found is None:
-        taking = ", ".join(rung.name for rung in (*RUNGS, *IN_ORDER) if rung.config is type(config)) or "none"
+        taking = ", ".join(rung.name for rung in (*RUNGS, SKINNY_IN_ORDER) if rung.config is type(config)) or "none"
         raise ConfigError(f"a {type(config).__name__} needs a rung; the rungs that take it: {taking}")
     return found
 
 
-def batch_invariant(rung: Rung | None, config: Config | None, precision: str) -> tuple[Rung, Config | None]:
-    """Return the rung and the config of a call with ``batch_invariant=True``.
+def batch_invariant(rung: Rung | None, config: Config | None, precision: str) -> tuple[Rung | None, Config | None]:
+    """Return the rung and the config of a call with ``batch_invariant=True``: without a config, the rung as it is.
 
     Raises
     ------
@@ -220,37 +203,28 @@ def batch_invariant(rung: Rung | None, config: Config | None, precision: str) ->
             f"batch_invariant=True needs precision {PRECISIONS[0]!r}, got {precision!r}, which has another order of "
             "summation on each architecture and is left to an IEEE kernel where that is quicker"
         )
-    if rung is not None and rung is not RUNGS[8] and rung not in IN_ORDER:
+    ordered = [each for each in (RUNGS[8], SKINNY_IN_ORDER) if rung is None or rung is each]
+    if not ordered:
         needed = f"{RUNGS[8]} or {SKINNY_IN_ORDER.name}"
         raise ConfigError(f"batch_invariant=True needs rung {needed}, got {rung}, which adds in another order")
     if config is None:
-        return PIPELINED_IN_ORDER if rung is RUNGS[8] else rung or BATCH_INVARIANT, None
-    if isinstance(config, SkinnyInOrderConfig) and rung in (None, SKINNY_IN_ORDER):
-        return SKINNY_IN_ORDER, config
-    if isinstance(config, PipelinedConfig) and rung is not SKINNY_IN_ORDER:
-        return BATCH_INVARIANT, config.replace(SEGMENT=SEGMENT)
-    classes = [each.config.__name__ for each in IN_ORDER if rung is None or each.config is rung.config]
+        return rung, None
+    for each in ordered:
+        if isinstance(config, each.config):
+            return each, config.replace(SEGMENT=SEGMENT) if each is RUNGS[8] else config
+    classes = " or a ".join(each.config.__name__ for each in ordered)
     with_rung = "" if rung is None else f" with rung {rung.name}"
-    raise ConfigError(
-        f"batch_invariant=True{with_rung} needs a {' or a '.join(classes)}, got a {type(config).__name__}"
-    )
+    raise ConfigError(f"batch_invariant=True{with_rung} needs a {classes}, got a {type(config).__name__}")
 
 
 def in_order(config: Config, K: int) -> Config:
-    """Return the config that a rung of `IN_ORDER` is launched with for K steps.
+    """Return the config that a batch-invariant product of K steps is launched with.
 
     On rung 9, one segment needs no shared memory for the sums of several, as where each segment is a part.
     """
     if isinstance(config, SkinnyInOrderConfig):
         return config
     return config.replace(SEGMENT=SEGMENT, SPLIT_K=2 if K <= SEGMENT else config.split_k)
-
-
-def resolved(rung: Rung | None) -> tuple[Rung | None, bool]:
-    """Return the rung that `batch_invariant` returned as those of the ladder, and whether sums have one order."""
-    if rung in (BATCH_INVARIANT, PIPELINED_IN_ORDER):
-        return (None if rung is BATCH_INVARIANT else RUNGS[8]), True
-    return rung, rung is SKINNY_IN_ORDER
 
 
 def precision_of(rung: Rung | None, precision: str) -> str:

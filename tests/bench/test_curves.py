@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 from msgspec import structs
 
-from fastsgemm.heuristics import curve_fit, database, probes
+from fastsgemm.heuristics import curve_fit, curve_problems, database
 from fastsgemm.heuristics.database_entries import Content
 
 IN_ORDER = "pipelined", 1024
@@ -43,7 +43,7 @@ def test_the_configs_that_have_curves_are_measured_again_each_for_its_rung(measu
     assert {(curve.rung, curve.config) for curve in found} == {(curve.rung, curve.config) for curve in some.values()}
     assert len(found) == len(some) and all(curve.tools not in [old.tools for old in some.values()] for curve in found)
     for curve in found:
-        form = probes.probes_of(curve.config, curve.blocks_per_sm, curve.multiprocessors)
+        form = curve_problems.problems_of(curve.config, curve.blocks_per_sm, curve.multiprocessors)
         assert [point.problem for point in curve.points] == form.problems()
         assert len(curve_fit.numbers_of(curve).bandwidth) == 4
 

@@ -26,7 +26,7 @@ from fastsgemm import device, rungs, sgemm
 from fastsgemm.call.product import plan_of
 from fastsgemm.config import Config
 from fastsgemm.geometry.variants import dense
-from fastsgemm.heuristics import database, database_writing
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database_entries import Curve
 from fastsgemm.jit import kernel
 from fastsgemm.measure.stopwatch import Stopwatch
@@ -98,7 +98,7 @@ def main() -> int:
     curves = tuple(
         structs.replace(each, accumulators_cost=found[each.config]) if each in mine else each for each in shipped.curves
     )
-    arguments.out.write_text(database_writing.dumps(structs.replace(shipped, curves=curves)), encoding="utf-8")
+    arguments.out.write_text(database.dumps(structs.replace(shipped, curves=curves)), encoding="utf-8")
     return 0
 
 

@@ -25,7 +25,7 @@ from msgspec import structs
 
 from fastsgemm import device
 from fastsgemm.geometry.variants import dense
-from fastsgemm.heuristics import database, database_writing, partial_accumulators
+from fastsgemm.heuristics import database, partial_accumulators
 from fastsgemm.heuristics.database_entries import Needs
 from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.progress import track
@@ -110,7 +110,7 @@ def main() -> int:
     sums = fitted(zip(asked, errors(asked), strict=True))
     shipped = database.shipped(gpu.arch)
     numbers = structs.replace(database.fitted(gpu.arch), long_sums=sums)
-    arguments.out.write_text(database_writing.dumps(structs.replace(shipped, fitted=numbers)), encoding="utf-8")
+    arguments.out.write_text(database.dumps(structs.replace(shipped, fitted=numbers)), encoding="utf-8")
     return 0
 
 

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from fastsgemm import device, rungs
 from fastsgemm.config import Config
-from fastsgemm.heuristics import database, database_writing
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import tuner
@@ -62,7 +62,7 @@ def measured(path: Path | None) -> Content:
                         for curve in outcome.curves[before:]
                     ]
         bar.end()
-    merged = database_writing.merged(shipped, outcome.content)
+    merged = database.merged(shipped, outcome.content)
     kept = {name: getattr(shipped, name) for name in ("fitted", "search_limits", "candidates")}
     return structs.replace(merged, **kept)
 
@@ -73,7 +73,7 @@ def main() -> int:
     parser.add_argument("--configs", type=Path)
     arguments = parser.parse_args()
     content = measured(arguments.configs)
-    arguments.out.write_text(database_writing.dumps(content), encoding="utf-8")
+    arguments.out.write_text(database.dumps(content), encoding="utf-8")
     for curve in content.curves:
         print(f"{curve.rung:10} {curve.calibration:6.3f}  {curve.config}")
     return 0

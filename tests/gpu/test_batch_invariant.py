@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastsgemm import PipelinedConfig, rungs, sgemm
+from fastsgemm import PipelinedConfig, sgemm
 from fastsgemm import sim as simulated
 from fastsgemm.problem import LAYOUTS
 
@@ -85,5 +85,5 @@ def test_simulated_devices_give_the_same_bits(torch, M, N, K):
     A, B = (draw.standard_normal(shape).astype(np.float32) for shape in ((M, K), (K, N)))
     found = sgemm(A, B, batch_invariant=True)
     for arch in ("sm_90", "sm_80", "sm_75"):
-        other, _ = simulated.sgemm(rungs.BATCH_INVARIANT, None, A, B, machine=simulated.Machine(arch))
+        other, _ = simulated.sgemm(None, None, A, B, machine=simulated.Machine(arch), batch_invariant=True)
         np.testing.assert_array_equal(other.view(np.uint32), found.view(np.uint32))

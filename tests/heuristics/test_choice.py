@@ -7,11 +7,11 @@ from fastsgemm import rungs
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import MAX_BLOCKS
-from fastsgemm.heuristics import database, database_writing
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED, choose_config
+from fastsgemm.heuristics.curve_problems import problems_of
 from fastsgemm.heuristics.database_entries import Content, Curve, Point, Record, Tools
 from fastsgemm.heuristics.knowledge import Knowledge, knowledge, knows
-from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.spaces import PIPELINED, REFINED, SKINNY
@@ -39,7 +39,7 @@ def curve(config, scale=1.0, device="Fake 9000"):
     def ms(problem):
         return 0.004 + scale * 1e-8 * problem.M * problem.N * problem.K / 1000
 
-    points = tuple(Point(problem, ms(problem)) for problem in probes_of(config, 2, 132).problems())
+    points = tuple(Point(problem, ms(problem)) for problem in problems_of(config, 2, 132).problems())
     return Curve("sm_90", device, 132, "warptiled", config, 2, points, TOOLS)
 
 
@@ -48,7 +48,7 @@ def shipped(tuning_folder):
     """Return a function that ships records and curves."""
 
     def ship(*records, curves=(), arch="sm_90"):
-        database_writing.write(tuning_folder / f"{arch}.json", Content(arch, 232448, records, tuple(curves)))
+        database.write(tuning_folder / f"{arch}.json", Content(arch, 232448, records, tuple(curves)))
         database.forget()
 
     ship(published(FOURTH, None, None, "generic"), arch="generic")
@@ -265,7 +265,7 @@ def of(rung, problem=NARROW, ms=0.5, origin="measured", arch="sm_90"):
 
 def curve_of(rung, ms):
     config = OF[rung]
-    points = tuple(Point(problem, ms) for problem in probes_of(config, 2, 132).problems())
+    points = tuple(Point(problem, ms) for problem in problems_of(config, 2, 132).problems())
     return Curve("sm_90", "Fake 9000", 132, rung, config, 2, points, TOOLS)
 
 
@@ -275,8 +275,8 @@ def defaults(tuning_folder):
 
     def ship(*records, curves=()):
         generic = tuple(of(rung, None, origin="hand-picked", arch="generic") for rung in OF)
-        database_writing.write(tuning_folder / "generic.json", Content("generic", 232448, generic))
-        database_writing.write(tuning_folder / "sm_90.json", Content("sm_90", 232448, records, tuple(curves)))
+        database.write(tuning_folder / "generic.json", Content("generic", 232448, generic))
+        database.write(tuning_folder / "sm_90.json", Content("sm_90", 232448, records, tuple(curves)))
         database.forget()
 
     return ship

@@ -9,11 +9,11 @@ from msgspec import structs
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry.grid import blocks
 from fastsgemm.geometry.variants import with_swap_ab
-from fastsgemm.heuristics import cost_model, database, probes
+from fastsgemm.heuristics import cost_model, curve_problems, database
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit
+from fastsgemm.heuristics.curve_problems import problems_of
 from fastsgemm.heuristics.database_entries import Curve, Fitted, Point, Tools
-from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, spell
 from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.evaluator import job_of
@@ -72,7 +72,7 @@ RUNG_OF = {rung.config: rung.name for rung in RUNGS}
 
 
 def curve(config, full, ms):
-    points = tuple(Point(problem, ms(problem)) for problem in probes_of(config, full, SMS).problems())
+    points = tuple(Point(problem, ms(problem)) for problem in problems_of(config, full, SMS).problems())
     return Curve("sm_90", "Fake 9000", SMS, RUNG_OF[type(config)], config, full, points, Tools("1", "2", "2026-01-01"))
 
 
@@ -108,7 +108,7 @@ def test_a_measured_point_that_is_left_out_is_predicted_from_the_rest(rung, leas
     errors = []
     for whole in database.shipped("sm_90").curves:
         for point in whole.points if whole.rung == rung and not whole.config.segment else ():
-            if point.problem.layout != "NN" and probes.form(whole.config).deep + 1 == point.problem.K:
+            if point.problem.layout != "NN" and curve_problems.form(whole.config).deep + 1 == point.problem.K:
                 rest = tuple(other for other in whole.points if other != point)
                 try:
                     model = OneConfig(structs.replace(whole, points=rest, numbers=None))
@@ -124,7 +124,7 @@ def test_the_measured_points_are_predicted(full):
     """Whole loads, aligned and ragged, shallow and deep: the model goes through its own data."""
     ms = ideal(SMALL, full)
     predicted = OneConfig(curve(SMALL, full, ms))
-    for problem in probes_of(SMALL, full, SMS).problems():
+    for problem in problems_of(SMALL, full, SMS).problems():
         assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05), problem
 
 
@@ -134,7 +134,7 @@ def test_the_measured_points_are_predicted(full):
 def test_a_quick_curve_of_rung_9_has_one_line_for_a_ragged_k(problem):
     config = PIPELINED.quick[0]
     ms = ideal(config, 1)
-    few = probes_of(config, 1, SMS).problems(quick=True)
+    few = problems_of(config, 1, SMS).problems(quick=True)
     assert len({job_of("sm_90", find("pipelined"), config, one).variant for one in few}) == 5
     quick = OneConfig(structs.replace(curve(config, 1, ms), points=tuple(Point(one, ms(one)) for one in few)))
     assert quick.predict(problem, SMS) == pytest.approx(OneConfig(curve(config, 1, ms)).predict(problem, SMS), rel=0.1)
@@ -142,8 +142,8 @@ def test_a_quick_curve_of_rung_9_has_one_line_for_a_ragged_k(problem):
 
 def test_a_quick_curve_takes_the_aligned_factor_of_a_layout():
     ms = ideal(BIG, 2)
-    few = probes_of(BIG, 2, SMS).problems(quick=True)
-    assert set(few) < set(probes_of(BIG, 2, SMS).problems())
+    few = problems_of(BIG, 2, SMS).problems(quick=True)
+    assert set(few) < set(problems_of(BIG, 2, SMS).problems())
     points = tuple(Point(problem, ms(problem)) for problem in few)
     quick = OneConfig(structs.replace(curve(BIG, 2, ms), points=points))
     problem = Problem(1407, 3071, 2111, "TT")  # a full wave
@@ -200,7 +200,7 @@ def test_a_curve_with_a_point_missing_is_refused():
 def test_a_time_of_few_steps_that_was_disturbed_counts_for_nothing(K):
     """Else a few steps would take longer than many, and later waves no time at all."""
     whole = curve(SMALL, 2, ideal(SMALL, 2))
-    M, N = probes_of(SMALL, 2, SMS).extents(2.0)
+    M, N = problems_of(SMALL, 2, SMS).extents(2.0)
     points = tuple(
         structs.replace(one, ms=20 * one.ms) if one.problem == Problem(M, N, 8) else one for one in whole.points
     )
@@ -216,7 +216,7 @@ def test_a_time_of_few_steps_that_was_disturbed_counts_for_nothing(K):
 @pytest.mark.parametrize("full", [1, 2, 16])
 @pytest.mark.parametrize("sms", [1, 7, 108, 132, 131, 148])
 def test_probes_are_few_and_near_their_load(config, full, sms):
-    found = probes_of(config, full, sms).problems()
+    found = problems_of(config, full, sms).problems()
     assert len(found) == len(set(found)) < 60
     heaviest = max(blocks(config, problem) for problem in found)
     assert 0.75 * 4 * full * sms <= heaviest <= 4 * full * sms
@@ -364,8 +364,8 @@ def test_few_columns_take_the_time_of_few_rows(layout):
 def test_the_measured_points_of_a_row_are_predicted():
     ms = narrow_machine(4)
     predicted = OneConfig(narrow_curve(4, ms))
-    for problem in probes_of(NARROW, 4, SMS).problems():
-        assert problem.M <= 4 * NARROW.BM and (probes.form(NARROW).shallow <= problem.K or problem.K <= 9)
+    for problem in problems_of(NARROW, 4, SMS).problems():
+        assert problem.M <= 4 * NARROW.BM and (curve_problems.form(NARROW).shallow <= problem.K or problem.K <= 9)
         if problem.layout == "TN":
             continue  # quicker on this machine than its operands are read
         assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05), problem

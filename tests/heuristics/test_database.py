@@ -10,7 +10,7 @@ from msgspec import structs
 
 from fastsgemm import resources, rungs
 from fastsgemm.errors import FastsgemmError, RecordError
-from fastsgemm.heuristics import database, database_entries, database_reading, database_writing
+from fastsgemm.heuristics import database, database_entries, database_reading
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit, numbers_of
 from fastsgemm.heuristics.database_entries import Content, Curve, Fitted, Point, Record, Tools
@@ -90,7 +90,7 @@ def test_a_shipped_file_is_faultless(arch):
 
 @pytest.mark.parametrize("arch", FILES)
 def test_a_shipped_file_is_written_as_the_program_writes_it(arch):
-    assert database_writing.dumps(database.shipped(arch)) == database.shipped_path(arch).read_text(encoding="utf-8")
+    assert database.dumps(database.shipped(arch)) == database.shipped_path(arch).read_text(encoding="utf-8")
 
 
 def test_every_rung_has_a_record_that_holds_everywhere():
@@ -272,13 +272,13 @@ def test_an_unknown_architecture_is_empty(tuning_folder):
 def test_curves_keep_their_order(tuning_folder):
     """Of two configs that are about as fast the first is used."""
     for configs in ((ONE, TWO), (TWO, ONE)):
-        database_writing.write(tuning_folder / "sm_90.json", content(curves=tuple(curve(one) for one in configs)))
+        database.write(tuning_folder / "sm_90.json", content(curves=tuple(curve(one) for one in configs)))
         database.forget()
         assert tuple(found.config for found in database.load("sm_90").curves) == configs
 
 
 def test_the_users_own_come_first(tuning_folder):
-    database_writing.write(tuning_folder / "sm_90.json", content(record(config=ONE)))
+    database.write(tuning_folder / "sm_90.json", content(record(config=ONE)))
     database.save(content(record(config=TWO)))
     assert [(entry.config, entry.user) for entry in database.load("sm_90").records] == [(TWO, True), (ONE, False)]
 
@@ -301,7 +301,7 @@ def test_stored_numbers_are_those_of_the_points(arch):
 def test_numbers_of_other_points_are_a_fault_of_a_shipped_file():
     shipped = database.shipped("sm_90")
     one = next(one for one in shipped.curves if one.numbers)
-    text = database_writing.dumps(structs.replace(shipped, records=(), curves=(one,)))
+    text = database.dumps(structs.replace(shipped, records=(), curves=(one,)))
     assert database_reading.faults(text, "sm_90") == []
     bandwidth = one.numbers.bandwidth
     changed = text.replace(json.dumps(bandwidth), json.dumps([2 * bandwidth[0], *bandwidth[1:]]))
@@ -313,7 +313,7 @@ def test_the_numbers_of_rounded_points_are_stored(tuning_folder):
     """A reader fits the points that are written, not those that were measured."""
     one = database_reading.parse_curve(json.dumps(fitted_line()).encode(), "sm_90")
     points = tuple(Point(point.problem, point.ms * (1 + 3e-6)) for point in one.points)
-    database_writing.write(tuning_folder / "sm_90.json", content(curves=(structs.replace(one, points=points),)))
+    database.write(tuning_folder / "sm_90.json", content(curves=(structs.replace(one, points=points),)))
     (found,) = database.shipped("sm_90").curves
     assert found.numbers == numbers_of(found)
 
@@ -393,7 +393,7 @@ def test_what_accumulators_cost_is_one_number_or_one_for_each_layout(tuning_fold
     path.write_text(file_text(curves=[CURVE | {"accumulators_cost": given}]))
     (found,) = database.shipped("sm_90").curves
     assert found.accumulators_cost == costs
-    database_writing.write(path, content(curves=(found,)))
+    database.write(path, content(curves=(found,)))
     assert json.loads(path.read_text())["curves"][0]["accumulators_cost"] == written
 
 
@@ -420,7 +420,7 @@ def test_what_is_written_is_read_back(tuning_folder):
     whole = content(
         record(ms=1 / 3), published, curves=(curve(), curve(TWO, points=(Point(Problem(9, 8, 7, "TT"), 0.25),)))
     )
-    database_writing.write(tuning_folder / "sm_90.json", whole)
+    database.write(tuning_folder / "sm_90.json", whole)
     found = database.shipped("sm_90")
     assert found.records[0] == published
     assert structs.replace(found.records[1], ms=1 / 3) == record(ms=1 / 3)
@@ -428,12 +428,12 @@ def test_what_is_written_is_read_back(tuning_folder):
     assert set(found.curves) == set(whole.curves)
     text = (tuning_folder / "sm_90.json").read_text()
     assert database_reading.faults(text, "sm_90") == []
-    assert database_writing.dumps(found) == text
+    assert database.dumps(found) == text
 
 
 def test_a_batch_is_written_where_there_is_one_and_read_back(tuning_folder):
     batch = structs.replace(record(Problem(64, 32, 16, "NT", 512)), ms=0.25)
-    database_writing.write(tuning_folder / "sm_90.json", content(batch, record(Problem(64, 32, 16, "NT"))))
+    database.write(tuning_folder / "sm_90.json", content(batch, record(Problem(64, 32, 16, "NT"))))
     text = (tuning_folder / "sm_90.json").read_text()
     assert [json.loads(line.rstrip(","))["problem"] for line in text.splitlines() if line.startswith('{"rung')] == [
         {"M": 64, "N": 32, "K": 16, "layout": "NT"},

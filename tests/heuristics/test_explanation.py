@@ -5,7 +5,7 @@ import pytest
 from fastsgemm import device, explain, preparation, resources, rungs
 from fastsgemm.errors import ConfigError, DeviceError, NoDriverError, ShapeError, UnknownRungError
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import choice, database_writing, fp16x3
+from fastsgemm.heuristics import choice, database, fp16x3
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED
 from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.heuristics.explanation import Explanation, device_at
@@ -156,7 +156,7 @@ def test_a_device_that_is_there_is_asked(monkeypatch, evaluator):
 
 
 def test_the_device_of_an_architecture_is_the_one_with_curves(evaluator, tuning_folder):
-    database_writing.write(tuning_folder / "sm_90.json", Content("sm_90", 232448))
+    database.write(tuning_folder / "sm_90.json", Content("sm_90", 232448))
     assert device_at("sm_90").name == "any device of sm_90"
 
 

@@ -1,5 +1,6 @@
 """Which way is taken: what packing costs against what it gains, and where C is cut in two."""
 
+import math
 from itertools import product
 
 import pytest
@@ -12,7 +13,7 @@ from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import database, ways
 from fastsgemm.heuristics.choice import choose
-from fastsgemm.heuristics.cost_model import CLOSE
+from fastsgemm.heuristics.cost_model import CLOSE, CostModel, Prediction
 from fastsgemm.heuristics.database_entries import Curve, Fitted, Tools
 from fastsgemm.heuristics.knowledge import knowledge
 from fastsgemm.heuristics.products import Product
@@ -184,7 +185,10 @@ def test_a_cut_gives_up_a_measured_time_only_for_a_clear_gain(times):
 
 def test_a_first_share_without_the_last_wave_is_considered(times):
     """Of 16 x 15 tiles of 64 x 64, 132 multiprocessors have 108 in a second wave: 7 columns of tiles are left out."""
-    tile = Pick(ways.READER, CONFIG, PREDICTED, CURVE, 45.0, 45.0)
+    model = knowledge(DEVICE).model(ways.READER)
+    sides = [(fit.curve.config.BM, fit.curve.config.BN) for fit in model.fits]
+    option = Prediction(45.0, 45.0, model, Problem(M, N, K), 0, sides.index((64, 64)))
+    tile = Pick(ways.READER, option, PREDICTED, CURVE, 45.0, 45.0)
     times.wave, times.known = tile, {(M, 388): 50.0}
     assert spans(cut()) == [((0, M), (0, 512)), ((0, M), (512, 388))]
     times.wave = tile._replace(ms=57.0, cost=57.0)  # more for each element than the whole takes
@@ -195,8 +199,8 @@ def test_a_first_share_without_the_last_wave_is_considered(times):
 @pytest.mark.parametrize(
     ("shape", "tiles", "of_rows", "end"),
     [
-        ((64 * 12, 64 * 11), 0, None, None),  # 132 tiles are one wave
-        ((64 * 6, 64 * 11), 0, True, 0),  # there is no other wave
+        ((64 * 12, 64 * 11), math.inf, None, None),  # 132 tiles are one wave
+        ((64 * 6, 64 * 11), math.inf, True, 0),  # there is no other wave
         ((64 * 24 + 1, 64 * 11), 264, True, 64 * 24),
         ((64 * 11, 64 * 24 + 1), 264, False, 64 * 24),
     ],
@@ -273,6 +277,21 @@ def test_a_shipped_prediction_is_cut_and_another_is_packed():
     lying = next(way for way in found.ways if way.name == ways.AS_THEY_LIE)
     assert found.cut and found.ms < 0.95 * lying.ms
     assert choose(DEVICE, Request(), *variants.dense_operands(Problem(5001, 5003, 5005, "NT"))).packed == "AB"
+
+
+@pytest.mark.parametrize(
+    ("problem", "tables"),
+    [(Problem(300, 200, 100), 1), (Problem(1800, 1800, 1800), 3), (Problem(5001, 5003, 5005, "NT"), 3)],
+    ids=str,
+)
+def test_a_choice_takes_few_tables(problem, tables, monkeypatch):
+    """One for operands as they lie and packed, one for the first shares of cuts, and one for the second shares."""
+    asked = []
+    predict = CostModel.predict
+    monkeypatch.setattr(CostModel, "predict", lambda self, products: asked.append(products) or predict(self, products))
+    database.forget()
+    choose(DEVICE, Request(), *variants.dense_operands(problem))
+    assert 1 <= len(asked) <= tables
 
 
 def test_a_time_is_no_rank():

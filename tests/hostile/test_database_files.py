@@ -13,8 +13,8 @@ from fastsgemm.errors import RecordError
 from fastsgemm.heuristics import database, database_entries
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit
+from fastsgemm.heuristics.curve_problems import problems_of
 from fastsgemm.heuristics.database_entries import Content, Curve, Fitted, Point, Record, Tools
-from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.spaces import REFINED
@@ -248,7 +248,7 @@ def test_any_json_in_any_field_is_read_or_left_out_and_never_lost(path, line, tr
 def test_any_times_in_a_curve_give_a_prediction_or_a_value_error(rung, tried):
     """The choice turns that error into a warning and leaves the curve out."""
     config = next(r.config for r in database.shipped(database_entries.GENERIC).records if r.rung == rung)
-    asked = probes_of(config, 2, 132).problems()
+    asked = problems_of(config, 2, 132).problems()
 
     @settings(max_examples=CURVES, derandomize=True, deadline=None, database=None)
     @given(st.lists(st.floats(1e-6, 1e9), min_size=len(asked), max_size=len(asked)))

@@ -19,7 +19,7 @@ from fastsgemm.sim import Machine, Region, sgemm
 from fastsgemm.sim.errors import RaceError, UnwrittenSharedError
 
 SEGMENT = 1024  # version 1 of the order
-RUNG, SKINNY_RUNG = rungs.IN_ORDER
+RUNG, SKINNY_RUNG = rungs.find("pipelined"), rungs.SKINNY_IN_ORDER
 DEPTHS = (1, 1023, 1024, 1025, 2048, 2051)
 CONFIGS = {
     "two stages through registers": PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1, CP_ASYNC=0),
@@ -79,7 +79,8 @@ def test_the_order_is_that_of_the_contract_on_every_device_in_every_layout(name,
         config = config.replace(STAGES=2)
     A, B, C = drawn(3, K), drawn(K, 66, seed=6), drawn(3, 66, seed=7)
     expected = ordered(A, B, 0.7, -1.3, C)
-    sgemm(RUNG, config, stored(A, layout[0]), stored(B, layout[1]), 0.7, -1.3, C, Machine(arch))
+    A, B = stored(A, layout[0]), stored(B, layout[1])
+    sgemm(RUNG, config, A, B, 0.7, -1.3, C, Machine(arch), batch_invariant=True)
     same_bits(C, expected)
 
 
@@ -163,7 +164,7 @@ def test_the_sign_of_a_sum_that_underflows_does_not_depend_on_the_parts():
     A, B = np.zeros((1, 1030), np.float32), np.zeros((1030, 64), np.float32)
     A[:, [1023, 1029]], B[[1023, 1029]] = 2.0**-75, -(2.0**-75)
     for parts in (1, 2):
-        found, _ = sgemm(RUNG, CONFIGS["one row, three steps ahead"].replace(SPLIT_K=parts), A, B)
+        found, _ = sgemm(RUNG, CONFIGS["one row, three steps ahead"].replace(SPLIT_K=parts), A, B, batch_invariant=True)
         assert (found.view(np.uint32) == 0x80000000).all()
     for config in (SKINNY["a segment a warp"], SKINNY["a segment a block"]):
         found, _ = sgemm(SKINNY_RUNG, config, A, B)
@@ -187,7 +188,7 @@ def test_the_end_of_k_is_never_multiplied_first():
     config = CONFIGS["two stages through registers"]
     for K in (13, 1029):
         call = structs.replace(call, problem=replace(call.problem, K=K))
-        assert variants.variant_for(rungs.find("pipelined"), call, config, peeled_tiles=1000).peel
+        assert variants.variant_for(RUNG, call, config, peeled_tiles=1000).peel
         assert not variants.variant_for(RUNG, call, rungs.in_order(config, K), peeled_tiles=1000).peel
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import rung_11
 
-from fastsgemm import resources, rungs, sim
+from fastsgemm import resources, sim
 from fastsgemm.config import Fp16x3Config, PipelinedConfig
 from fastsgemm.jit import source
 from fastsgemm.sim import Machine, Region, nvrtc
@@ -83,9 +83,9 @@ def drawn(*shape):
     return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
 
 
-def sum_of_parts(rung, K, **constants):
+def sum_of_parts(K, **constants):
     config = PipelinedConfig(16, 16, 32, 1, 4, 8, 16, 1, SPLIT_K=2, **constants)
-    sim.sgemm(rung, config, drawn(16, K), drawn(K, 16), machine=Machine("sm_90"))
+    sim.sgemm("pipelined", config, drawn(16, K), drawn(K, 16), machine=Machine("sm_90"))
 
 
 def split():
@@ -100,8 +100,8 @@ def fp16x3_product():
 
 # Those that are launched on sm_90, with what launches them early.
 LAUNCHED = {
-    "reduce_parts.cu": lambda: sum_of_parts(rungs.find("pipelined"), 70),
-    "reduce_segments.cu": lambda: sum_of_parts(rungs.BATCH_INVARIANT, 1030, SEGMENT=1024),
+    "reduce_parts.cu": lambda: sum_of_parts(70),
+    "reduce_segments.cu": lambda: sum_of_parts(1030, SEGMENT=1024),
     "split.cu": split,
     "11_fp16x3.cu": fp16x3_product,
     "reduce_fp16x3.cu": fp16x3_product,

@@ -79,8 +79,12 @@ def test_every_rung_with_the_constants_of_the_database(random, reference, launch
 
 def test_the_database_is_asked_for_the_problem_that_the_kernel_gets(random, monkeypatch):
     asked = []
-    real = ways.Search.pick
-    monkeypatch.setattr(ways.Search, "pick", lambda self, problem: asked.append(problem) or real(self, problem))
+    picks = ways.Search.picks
+    monkeypatch.setattr(
+        ways.Search,
+        "picks",
+        lambda self, products: asked.extend(one.problem for one in products) or picks(self, products),
+    )
     fastsgemm.sgemm(random(M, K), np.asfortranarray(random(K, N)))
     fastsgemm.sgemm(random(M, K), random(K, N), C=np.zeros((N, M), np.float32).T, rung=7)
     assert asked == [Problem(M, N, K, "NT"), Problem(N, M, K, "TT")]

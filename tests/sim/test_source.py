@@ -8,7 +8,7 @@ import pytest
 
 import fastsgemm
 from fastsgemm import PipelinedConfig, SkinnyConfig, rungs
-from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, SkinnyInOrderConfig
+from fastsgemm.config import SEGMENT, Fp16x3Config, Fp16x3MmaConfig, SkinnyInOrderConfig
 from fastsgemm.sim import Machine, sgemm
 from fastsgemm.sim.errors import GlobalAccessError
 
@@ -24,9 +24,9 @@ HOW = {
     "split-K": (rungs.find("pipelined"), PIPELINED.replace(SPLIT_K=2), LARGE),
     "skinny": (rungs.find("skinny"), SKINNY, LARGE),
     "skinny, split-K": (rungs.find("skinny"), SKINNY.replace(SPLIT_K=2), LARGE),
-    "batch_invariant": (rungs.BATCH_INVARIANT, PIPELINED, LARGE),
+    "batch_invariant": (rungs.find("pipelined"), PIPELINED.replace(SEGMENT=SEGMENT), LARGE),
     "skinny_in_order": (rungs.SKINNY_IN_ORDER, SkinnyInOrderConfig(BM=1, BN=16, BK=16, WARPS=2, STAGES=2), (3, 36, 20)),
-    "batch_invariant, split-K": (rungs.BATCH_INVARIANT, QUICK_STEPS.replace(SPLIT_K=2), DEEP),
+    "batch_invariant, split-K": (rungs.find("pipelined"), QUICK_STEPS.replace(SPLIT_K=2, SEGMENT=SEGMENT), DEEP),
     "fp16x3": (FP16X3, WGMMA, LARGE),
     "fp16x3, swap_ab": (FP16X3, WGMMA, FEW_ROWS),
     "fp16x3, split-K": (FP16X3, WGMMA.replace(SPLIT_K=2), FEW_ROWS),

@@ -32,7 +32,7 @@ def test_a_record_that_is_there_is_replaced_and_the_file_is_canonical(shipped, t
     path = database.shipped_path(GENERIC)
     path.write_text("{}")
     content = add_generic_record.with_record(shipped, rungs.find("smem_tiled"), "again")
-    add_generic_record.database_writing.write(path, content)
+    add_generic_record.database.write(path, content)
     lines = [line for line in path.read_text().splitlines() if line.startswith('{"rung": "smem_tiled"')]
     constants = '{"BM": 32, "BN": 32, "BK": 32}'
     assert lines == [

@@ -25,6 +25,7 @@ from fastsgemm.errors import (  # noqa: E402
     MissingExtraError,
     PrecisionError,
 )
+from fastsgemm.request import Request  # noqa: E402
 from fastsgemm.torch import products, switch  # noqa: E402
 from fastsgemm.torch.overrides import Override  # noqa: E402
 
@@ -699,7 +700,7 @@ class TestOnADevice:
 
     def test_c_that_shares_memory_with_the_output(self, gpu):
         memory, b, passed = torch.randn(7, 4), torch.randn(4, 4), []
-        override = Override("addmm.out", lambda *given, **options: passed.append(given), "ieee", None, "cpu")
+        override = Override("addmm.out", lambda *given, **options: passed.append(given), Request(), "cpu")
         for begin in (1, 4, 1, 0):  # 4 makes the plan that the second 1 finds
             override.function(memory[:3], A, b, out=memory[begin : begin + 3])
         assert len(passed) == 2
@@ -740,7 +741,7 @@ class TestOnADevice:
     def test_an_operand_without_memory(self, gpu, which, offset):
         """PyTorch gives a slice of a tensor that was freed an address that is not 0."""
         passed = []
-        override = Override("addmm.out", lambda *given, **more: passed.append(more), "ieee", None, "cpu")
+        override = Override("addmm.out", lambda *given, **more: passed.append(more), Request(), "cpu")
 
         def given():
             return [torch.ones(offset + rows * columns)[offset:].view(rows, columns) for rows, columns in shapes]

@@ -9,10 +9,10 @@ from msgspec import structs
 
 from fastsgemm import device, rungs
 from fastsgemm.config import PipelinedConfig
-from fastsgemm.heuristics import curve_fit, database_reading, database_writing
+from fastsgemm.heuristics import curve_fit, database, database_reading
 from fastsgemm.heuristics.cost_model import CostModel
+from fastsgemm.heuristics.curve_problems import problems_of
 from fastsgemm.heuristics.database_entries import Curve, Fitted, Point, Tools
-from fastsgemm.heuristics.probes import probes_of
 from fastsgemm.problem import Problem
 from fastsgemm.tuning import tuner
 from fastsgemm.tuning.calibration import calibrated
@@ -30,7 +30,7 @@ def curve():
         waves = math.ceil(math.ceil(problem.M / 64) * math.ceil(problem.N / 64) / 264)
         return waves * (0.004 + 1e-5 * problem.K)
 
-    points = tuple(Point(p, ms(p)) for p in probes_of(CONFIG, 2, 132).problems())
+    points = tuple(Point(p, ms(p)) for p in problems_of(CONFIG, 2, 132).problems())
     return Curve("sm_90", "Fake 9000", 132, "pipelined", CONFIG, 2, points, TOOLS)
 
 
@@ -96,4 +96,4 @@ def test_curves_are_measured_again_for_the_same_configs(evaluator, data_folder, 
     fresh = [one for one in content.curves if one.device == evaluator.device.name]
     assert [one.config for one in fresh] == [one.config for one in few.curves]
     assert all(one.calibration != 1.0 for one in fresh)
-    assert database_reading.faults(database_writing.dumps(content), "sm_90") == []
+    assert database_reading.faults(database.dumps(content), "sm_90") == []

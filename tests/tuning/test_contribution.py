@@ -7,7 +7,7 @@ import pytest
 
 from fastsgemm import device
 from fastsgemm.errors import DeviceError, RecordError
-from fastsgemm.heuristics import database, database_reading, database_writing, fp16x3_rates
+from fastsgemm.heuristics import database, database_reading, fp16x3_rates
 from fastsgemm.tuning import contribution, tuner
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -262,7 +262,7 @@ def test_a_believable_file_can_be_added_to_the_shipped_database(exported, tmp_pa
     add_contribution = pytest.importorskip("add_contribution", reason="tools/ is part of a checkout only")
     shipped = database.shipped("sm_90")
     monkeypatch.setattr(database, "shipped_path", lambda arch: tmp_path / f"{arch}.json")
-    database_writing.write(tmp_path / "sm_90.json", shipped)
+    database.write(tmp_path / "sm_90.json", shipped)
     path = tmp_path / "contribution.json"
     assert add_contribution.main([str(path)]) == 0
     text = (tmp_path / "sm_90.json").read_text()

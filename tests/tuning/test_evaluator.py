@@ -17,7 +17,7 @@ from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMemoryError, TuningError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import Variant
-from fastsgemm.heuristics import database, probes
+from fastsgemm.heuristics import curve_problems, database
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import cache, kernel, source
 from fastsgemm.measure import cublas
@@ -161,7 +161,7 @@ def test_the_kernels_of_the_smallest_shipped_tile_can_be_checked(checked_problem
     """A check of a kernel for less than a tile of C fits into 8 x 8 elements."""
     shipped = (curve for curve in database.shipped("sm_90").curves if isinstance(curve.config, PipelinedConfig))
     least = min(shipped, key=lambda curve: curve.config.BM * curve.config.BN)
-    found = probes.probes_of(least.config, least.blocks_per_sm, least.multiprocessors).problems()
+    found = curve_problems.problems_of(least.config, least.blocks_per_sm, least.multiprocessors).problems()
     for wanted in {job_of("sm_90", rungs.RUNGS[8], least.config, problem) for problem in found}:
         assert job_of("sm_90", rungs.RUNGS[8], least.config, checked_problem(wanted)).variant == wanted.variant
 

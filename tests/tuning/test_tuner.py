@@ -19,7 +19,7 @@ from fastsgemm.heuristics.choice import EXACT, PREDICTED, choose, choose_config
 from fastsgemm.heuristics.partial_accumulators import chains_needed, shortened
 from fastsgemm.problem import LAYOUTS, Problem, spell
 from fastsgemm.progress import Bar
-from fastsgemm.request import PLAIN
+from fastsgemm.request import Request
 from fastsgemm.tuning import tuner
 from fastsgemm.tuning.candidates import of_suitable_size, with_each_split, with_filling_split
 from fastsgemm.tuning.checkpoint import Checkpoint
@@ -189,7 +189,7 @@ def test_a_batch_is_tuned_stored_and_used(evaluator, go, problem, quick):
     assert {one.rung for one in outcome.tuned} == {"pipelined", *(["skinny"] if problem.M == 16 else [])}
     assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
     extents, operands = variants.extents_of(problem), variants.dense_operands(problem)
-    (chosen,) = choose(evaluator.device, PLAIN, *operands, extents).shares
+    (chosen,) = choose(evaluator.device, Request(), *operands, extents=extents).shares
     assert (chosen.rung.name, chosen.config) == (found.rung, found.config)
     for other in (replace(problem, batch=problem.batch + 1), replace(problem, batch=1)):
         choice = choose_config(evaluator.device, None, other)

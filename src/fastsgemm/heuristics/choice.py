@@ -188,8 +188,8 @@ def _choose(
         return Choice((share,), look=lambda: ())
     extents = extents[-DIMENSIONS:]  # those of one launch
     search = Search(knowledge(device), rung, in_order)
-    best, *others = search.ways(a, b, c, extents)
-    look = partial(_all_ways, search, best, others, variants.dense_problem(a, b, c, extents=extents))
+    best = next(search.ways(a, b, c, extents))
+    look = partial(_all_ways, search, (a, b, c), extents)
     first = max(best.shares, key=lambda share: share.rows[1] * share.columns[1])
     return Choice(best.shares, ms=best.ms, rule=first.rule, evidence=first.evidence, look=look)
 
@@ -202,8 +202,10 @@ def _transposed(choice: Choice) -> Choice:
     )
 
 
-def _all_ways(search: Search, best: Way, others: list[Way], problem: Problem) -> tuple[Way, ...]:
+def _all_ways(search: Search, operands: tuple[Operand, Operand, Operand], extents: tuple[int, ...]) -> tuple[Way, ...]:
     """Return the ways that were compared, and those with every other config for operands as they lie."""
+    best, *others = search.ways(*operands, extents)
+    problem = variants.dense_problem(*operands, extents=extents)
     span = (0, problem.M), (0, problem.N)
     ranking = [Way(AS_THEY_LIE, (pick.share(*span),), pick.ms, pick.cost) for pick in search.ranking(problem)]
     known = {way.shares[0].config for way in (best, *others) if way.name == AS_THEY_LIE}

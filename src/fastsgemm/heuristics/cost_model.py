@@ -1,15 +1,15 @@
 """Predict the times of many configs on many products at once. ``docs/tuning.md`` explains each term.
 
-One array has a plane for each product, a row for each number of parts of K and a column for each config. What it costs
-to fill is the number of NumPy calls, hardly the size of the array: so every product of a comparison is a plane of one.
+Times are in ms, K and depths in steps of k. What a table costs is the number of NumPy calls, hardly the size of arrays:
+so the options of every product of a comparison are elements of the same arrays.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,13 +18,23 @@ from numpy.typing import NDArray
 from fastsgemm.config import SEGMENT, Config
 from fastsgemm.geometry.grid import MAX_BLOCKS, tiles
 from fastsgemm.geometry.variants import with_swap_ab
-from fastsgemm.heuristics import partial_accumulators, probes
-from fastsgemm.heuristics.curve_arrays import Floats, floats, layout_factors, whole_loads
+from fastsgemm.heuristics import curve_problems, partial_accumulators
+from fastsgemm.heuristics.curve_arrays import (
+    ACCUMULATING,
+    BANDWIDTH,
+    LIGHTEST,
+    TERMS,
+    Floats,
+    Options,
+    Tables,
+    floats,
+    of_configs,
+)
 from fastsgemm.heuristics.curve_fit import Fit
+from fastsgemm.heuristics.curve_problems import STACKED
 from fastsgemm.heuristics.database_entries import Fitted
-from fastsgemm.heuristics.probes import SPARSE, STACKED, STEADY
-from fastsgemm.heuristics.products import LIGHTEST, SECTOR, Planes, Product, Waves
-from fastsgemm.problem import LAYOUTS, Problem
+from fastsgemm.heuristics.products import Numbers, Planes, Product, Waves
+from fastsgemm.problem import Problem
 
 Array = NDArray[Any]
 
@@ -36,12 +46,11 @@ PARTS = sorted({1, *(base << i for base in (2, 3) for i in range(8) if base << i
 _FEWER = [0, *PARTS[:-1]]  # the number before each of them
 _L2 = 1.4  # bytes that L2 sends in the time in which one is read or written to add up parts; measured on an H200
 _MOST_CONFIGS = 4096  # that are kept, because making one takes longer than predicting its time
-_TRANSPOSED = {"NN": "TT", "NT": "NT", "TN": "TN", "TT": "NN"}
 
 
 def _least_depth(config: Config) -> int:
     """Return the least steps of k of a part."""
-    return config.tile_k * probes.form(config).least_tiles
+    return config.tile_k * curve_problems.form(config).least_tiles
 
 
 def splits(config: Config, problem: Problem, multiprocessors: float) -> list[int]:
@@ -76,20 +85,28 @@ class Prediction(NamedTuple):
         Predicted device time, the reduction of split-K included.
     cost : float
         What it is ranked by: `ms`, or 1.25 times that where its sums have too few chains.
-    fit : Fit
-    make : callable
-        Returns `config`.
+    model : CostModel
+    problem : Problem
+    row, column : int
+        The places of the number of parts of K and of the config.
     """
 
     ms: float
     cost: float
-    fit: Fit
-    make: Callable[[], Config]
+    model: CostModel
+    problem: Problem
+    row: int
+    column: int
+
+    @property
+    def fit(self) -> Fit:
+        """The fit of the config's curve."""
+        return self.model.fits[self.column]
 
     @property
     def config(self) -> Config:
         """The config with the SPLIT_K that this time is for, and partial accumulators where the problem needs them."""
-        return self.make()
+        return self.model.config(self.problem, self.row, self.column)
 
 
 class Table:
@@ -135,16 +152,15 @@ class Table:
     def _prediction(self, plane: int, column: int) -> Prediction:
         """Return a config with the SPLIT_K that gives its least cost."""
         row = int(self._cost[plane, :, column].argmin())
-        make = partial(self._model.config, self._products[plane].problem, row, column)
         ms, cost = self._ms.item(plane, row, column), self._cost.item(plane, row, column)
-        return Prediction(ms, cost, self._model.fits[column], make)
+        return Prediction(ms, cost, self._model, self._products[plane].problem, row, column)
 
 
 class CostModel:
     """Predicts the times of configs on one device.
 
-    Numbers of configs are kept for every number of parts of K, the first row for K in one part: the first rows of all
-    of them, as one axis, are the options of a product.
+    An option is a config with a number of parts of K. All arrays of `predict` have one axis, of the options of every
+    product: NumPy does simple arithmetic with arrays of one shape in a third of the time that broadcasting takes.
 
     Parameters
     ----------
@@ -158,6 +174,14 @@ class CostModel:
         The fitted numbers of the device's architecture.
     in_order : bool
         Sums have one order: K is in one part, or each segment is a part.
+
+    Attributes
+    ----------
+    fits : tuple of Fit
+    tile : (array, array)
+        BM and BN of each config.
+    peak : float
+        FLOP per ms of the quickest config in full waves, of aligned NN operands.
     """
 
     def __init__(
@@ -167,77 +191,47 @@ class CostModel:
         self.close = 1.0 if in_order else CLOSE
         self._sms, self._shared_limit, self._fitted, self._in_order = multiprocessors, shared_limit, fitted, in_order
         configs = [fit.curve.config for fit in fits]
+        self.tile = BM, BN = floats(c.BM for c in configs), floats(c.BN for c in configs)
         self._narrow = np.array([fit.rung.narrow for fit in fits])
         self._any_narrow = bool(self._narrow.any())
-        self.tile = BM, BN = floats(c.BM for c in configs), floats(c.BN for c in configs)
-        # Rows and columns of a tile of the caller's C, without swap_ab and with it.
-        self._tall = np.stack([BM, np.where(self._narrow, BN, BM)])
-        self._wide = np.stack([BN, np.where(self._narrow, BM, BN)])
-        self._largest = max(BM.max(), BN.max())
-        self._tile_k = floats(c.tile_k for c in configs)
-        self._whole_k = math.lcm(*(c.tile_k for c in configs))
-        # What a ragged last tile of k costs beyond its steps: once, and for each of them.
-        self._once, self._each = np.array([fit.numbers.tail for fit in fits]).T - [[0.0], [1.0]]
-        self._guard = floats(fit.numbers.guard for fit in fits)
-        self._shared = floats(fit.numbers.shared for fit in fits)
-        # ms per byte that tiles of less than a sector each way read, and how much less of a column-major B.
-        self._thin = (self._narrow & (4.0 * np.maximum(BM, BN) < SECTOR)) / (_L2 * fitted.reduction_bytes_per_ms)
-        self._thin_less = self._thin * (SECTOR - 4.0 * BN)
         self._sliced = np.array([c.sliced_k > 1 for c in configs])
-        full = [fit.curve.blocks_per_sm for fit in fits]
-
-        # Of options: every number of parts of K with each config.
-        rows, count = (2 if in_order else len(PARTS)), len(fits)
-        self._column = np.tile(np.arange(count), rows)
-        self._full = floats(full * rows)
-        self._tiles_k = np.tile(self._tile_k, rows)
-        self._parts_k = np.outer(PARTS[:rows], self._tile_k).ravel()
-        depths = floats(_least_depth(fit.curve.config) if fit.rung.splits else math.inf for fit in fits)
-        self._least_part = depths.item(depths.argmin())
-        self._depths = np.outer(PARTS[:rows], depths).ravel()
-        self._depths[:count] = 0.0
-        self._most_tiles = (_MOST_WAVES * multiprocessors / np.maximum(_FEWER[:rows], 1e-9)).repeat(count)
-        self._few = floats([fit.few for fit in fits] * rows)
-        self._bend = floats([fit.bend - fit.few for fit in fits] * rows)
-        self._chains = floats([partial_accumulators.chains_of(c) for c in configs] * rows)
-        # Time with partial accumulators over the time without, of each layout.
-        costs = np.array([fit.curve.accumulators_cost for fit in fits]).T
-        self._accumulating = np.tile(np.where(costs > 0.0, costs, fitted.accumulators_cost), rows)
-        self._shortest = floats([partial_accumulators.shortest(c, shared_limit) for c in configs] * rows)
+        self._whole_k = math.lcm(*(c.tile_k for c in configs))
+        self._largest = float(max(BM.max(), BN.max()))
+        # The most rows and columns of a tile of the caller's C, without swap_ab and with it.
+        turned = np.where(self._narrow, BN, BM), np.where(self._narrow, BM, BN)
+        self._most_sides = [[float(side.max()) for side in sides] for sides in (self.tile, turned)]
+        self._least_part = min(_least_depth(fit.curve.config) if fit.rung.splits else math.inf for fit in fits)
         if in_order:
             self._illegal = np.array([[self._ordered(fit, parts) is None for fit in fits] for parts in (1, 2)])
-            self._depths[:], self._most_tiles[:] = 0.0, np.inf
-        bandwidth = np.array([fit.numbers.bandwidth for fit in fits]).T
-        # With swap_ab, the large operand of a narrow product is the caller's A, in the other order.
-        self._bandwidth = np.tile(np.where(self._narrow, bandwidth[[3, 2, 2, 3]], bandwidth), rows)
+        self._options = np.array([*self._of_options()])
+        # The options of one product, by how many numbers of parts of K are considered.
+        self._first = [Options(*self._options[:, : rows * len(fits)]) for rows in range(len(PARTS) + 1)]
+        self._tables = Tables(fits, fitted.accumulators_cost)
+        flop = 2.0 * BM * BN * multiprocessors * floats(fit.curve.blocks_per_sm for fit in fits)  # of a step
+        self.peak = float((flop / self._tables.full_step).max())
 
-        # The places of a config are the lightest load, 1, 2, ... up to a full wave, and the heaviest load.
-        self._place = np.cumsum([0, *(blocks + 2 for blocks in full[:-1])])
-        self._places = sum(full) + 2 * count
-        self._first = np.tile(self._place, rows)
-        store, *steps = whole_loads(fits)  # each of aligned and of ragged operands, at each place
-        narrow = self._narrow.repeat([blocks + 2 for blocks in full])
-        # By whether rows of the caller's C are ragged, then by whether those are that a narrow product stores.
-        kinds = [np.where(narrow, store[stored], store[own]) for own in (0, 1) for stored in (0, 1)]
-        self._store, self._store_ends = self._tables(np.array(kinds)[None])
-        factors = layout_factors(fits)
-        turned = np.where(narrow, factors[[LAYOUTS.index(_TRANSPOSED[layout]) for layout in LAYOUTS]], factors)
-        each = np.array(steps)[:, None, None] * np.stack([factors, turned])  # by swap_ab, layout, kind and place
-        aligned, ragged = each[..., 0, :], each[..., 1, :]
-        self._steps, self._step_ends = self._tables(np.stack([aligned, (aligned + ragged) / 2, ragged], axis=-2))
-
-    def _tables(self, times: Floats) -> tuple[Floats, Floats]:
-        """Return times at each place, and those that follow from two places of a config; see `Waves.times`.
-
-        The first axis of `times` is kept, the last one are the places. In between are all tables.
-        """
-        full = self._place + self._full[: len(self.fits)].astype(np.intp)
-        lightest, one, whole, heavy = (times[..., at] for at in (self._place, self._place + 1, full, full + 1))
-        later = (heavy - whole) / (STEADY - 1)
-        lighter = (lightest - one) * (SPARSE / (SPARSE - 1))  # for a whole block less
-        ends = np.stack([whole, later, lighter, lightest])
-        ends = ends.reshape(4, len(times), -1, len(self.fits))
-        return times.reshape(len(times), -1), np.tile(ends, len(self._full) // len(self.fits))
+    def _of_options(self) -> Options:
+        """Return the numbers of all options, with K in one part first."""
+        parts, fewer = floats([1, 2] if self._in_order else PARTS)[:, None], floats(_FEWER)[:, None]
+        more, rows = parts > 1.0, len(parts)
+        if self._in_order:
+            of_parts = {"part_k": np.where(more, SEGMENT, np.inf), "depth": 1.0, "least_k": 0.0, "most_tiles": np.inf}
+        else:
+            tile_k = floats(fit.curve.config.tile_k for fit in self.fits)
+            depths = floats(_least_depth(fit.curve.config) if fit.rung.splits else math.inf for fit in self.fits)
+            of_parts = {
+                "part_k": np.where(more, parts * tile_k, 1.0),
+                "depth": np.where(more, tile_k, 1.0),
+                "least_k": np.where(more, parts * depths, 0.0),
+                "most_tiles": _MOST_WAVES * self._sms / np.maximum(fewer, 1e-9),
+            }
+        shortest = [partial_accumulators.shortest(fit.curve.config, self._shared_limit) for fit in self.fits]
+        chains = [partial_accumulators.chains_of(fit.curve.config) for fit in self.fits]
+        ms_per_byte = 1.0 / (_L2 * self._fitted.reduction_bytes_per_ms)
+        each = Options(
+            **of_configs(self.fits, ms_per_byte), **of_parts, split=more, whole=~more, chains=chains, shortest=shortest
+        )
+        return Options(*(np.broadcast_to(one, (rows, len(self.fits))).ravel().astype(np.float64) for one in each))
 
     def _ordered(self, fit: Fit, parts: int) -> Config | None:
         """Return the config of a fit that sums in one order, or None if it is not legal."""
@@ -276,106 +270,93 @@ class CostModel:
         accumulators : bool
             Whether the times are those with partial accumulators, where a problem needs them.
         """
-        p, configs = Planes(products, self._fitted), len(self.fits)
-        tall, wide = self._tall[p.swap], self._wide[p.swap]
+        planes = Planes(products, self._fitted)
+        rows, shape = self._rows(planes), (len(products), -1, len(self.fits))
+        o, p = self._first[rows], planes.each[0]
+        if len(products) > 1:
+            n = rows * len(self.fits)
+            o = Options(*np.concatenate([self._options[:, :n]] * len(products), axis=1))
+            p = planes.of_options(n)
+        tall, wide = o.BM, o.BN
+        if self._any_narrow:
+            tall, wide = tall + p.swap * o.more_rows, wide + p.swap * o.more_columns
         tiles = np.ceil(p.M / tall) * np.ceil(p.N / wide) * p.batch
-        for plane, product in enumerate(products):
-            if product.tiles is not None:
-                own = tiles.reshape(-1, configs)[plane]
-                own[:], own[: len(product.tiles)] = 0.0, product.tiles
-        rows = self._rows(p, tiles)
-        n = rows * configs  # options of a product
-
-        def of_options(values: Array) -> Array:
-            return values if rows == 1 else values.take(self._column[:n], axis=-1)
-
-        tiles = of_options(tiles)
-        if p.is_unusual:  # of more, a float64 does not say how many the last wave has
+        if planes.is_unusual:  # of more blocks, a float64 does not say how many the last wave has
+            for own, product in zip(tiles.reshape(shape), products, strict=True):
+                if product.tiles is not None:
+                    own[0], own[0, : len(product.tiles)] = math.inf, product.tiles
             tiles = np.minimum(tiles, MAX_BLOCKS + 1.0)
-        steps, depth, parts = self._depth(p, n)
-        bent = np.minimum(depth, self._bend[:n])
-        if p.least_side < self._largest:  # where a tile is larger than C, the copies check bounds
-            guard = of_options(np.where((tall > p.M) | (wide > p.N), self._guard, 1.0))
+        steps, depth, parts = self._depth(planes, p, o, rows)
+        bent = np.minimum(depth, o.bend)
+        if planes.least_side < self._largest:  # where a tile is larger than C, the copies check bounds
+            guard = np.where((tall > p.M) | (wide > p.N), o.guard, 1.0)
             depth, bent = depth * guard, bent * guard
-        waves = Waves(tiles * parts / self._sms, self._full[:n])
-        place = self._first[:n] + waves.place
-        at = place + p.read_place * self._places
+        waves = Waves((tiles if rows == 1 else tiles * parts) / self._sms, o.full)
 
         # The steps of k take a straight line from the bend on, beside what a block costs once.
-        def ends(which: int) -> Floats:
-            slope, extra = self._step_ends[which][:, p.read, :n]
-            times: Floats = slope * depth + extra * bent
+        step, extra, once = self._tables.at(p.table, o.place + waves.last)
+        ends = self._tables.ends(p.table, o.column, 4 if self._any_narrow else waves.ends)
+
+        def of_steps(which: int) -> Floats:
+            times: Floats = ends[TERMS + 3 * which] * depth + ends[TERMS + 3 * which + 1] * bent
             return times
 
-        def all_ends(which: int) -> Floats:
-            times: Floats = ends(which) + self._store_ends[which, 0][p.store, :n]
-            return times
-
-        k_steps = self._steps[0].take(at) * depth + self._steps[1].take(at) * bent
-        ms = waves.times(k_steps + self._store[0].take(place + p.store_place * self._places), all_ends)
+        k_steps = step * depth + extra * bent
+        ms = waves.times(k_steps + once, lambda which: of_steps(which) + ends[TERMS + 3 * which + 2])
         if self._any_narrow:  # rows of tiles share reads of B, but a few blocks have the memory to themselves
-            k_steps = waves.times(k_steps, ends)
-            high = np.minimum(np.ceil(np.minimum(p.M, p.N) / self.tile[0]), STACKED)
-            shared = of_options(self._shared * (1.0 - 1.0 / high))
-            slower = np.minimum(k_steps, np.maximum(k_steps * (1.0 - shared), ends(LIGHTEST)))
-            if p.any_sectors:  # L2 sends whole sectors, of which thin tiles need a few elements
-                sectors = p.sectors * self._thin - p.sectors_less * self._thin_less
-                slower = np.maximum(slower, tiles * of_options(sectors))
+            k_steps = waves.times(k_steps, of_steps)
+            high = np.minimum(np.ceil(p.narrow / o.BM), STACKED)
+            shared = o.shared * (1.0 - 1.0 / high)
+            slower = np.minimum(k_steps, np.maximum(k_steps * (1.0 - shared), of_steps(LIGHTEST)))
+            if planes.any_sectors:  # L2 sends whole sectors, of which thin tiles need a few elements
+                slower = np.maximum(slower, tiles * (p.sectors * o.thin - p.sectors_less * o.thin_less))
             ms += slower - k_steps
         # A and B are read once, at most at the rate that was measured.
-        ms = np.maximum(ms, p.read_bytes / self._bandwidth[p.large, :n])
+        ms = np.maximum(ms, p.read_bytes / ends[BANDWIDTH])
         if rows > 1:  # a second kernel reads the partial sums, and reads and writes C
             written = p.stored_bytes / self._fitted.reduction_bytes_per_ms
-            added = parts * (self._fitted.reduction_ms_per_part + written) + (self._fitted.reduction_ms + 2.0 * written)
-            ms += added * (parts > 1.0)
+            added = parts * (self._fitted.reduction_ms_per_part + written)
+            ms += (added + (self._fitted.reduction_ms + 2.0 * written)) * o.split
         cost = ms
-        if accumulators and not self._in_order and p.most_chains > 1:
-            wanted = p.chains / (parts * self._chains[:n])
-            ms, cost = partial_accumulators.add(
-                ms, self._accumulating[p.layout, :n], steps / self._shortest[:n], wanted
-            )
-        out = (tiles > MAX_BLOCKS) | (tiles == 0.0) if p.is_unusual else None
+        if accumulators and not self._in_order and planes.most_chains > 1:
+            wanted = p.chains / (parts * o.chains)
+            ms, cost = partial_accumulators.add(ms, ends[ACCUMULATING], steps / o.shortest, wanted)
+        out = tiles > MAX_BLOCKS if planes.is_unusual else None
         if rows > 1:
-            more = (tiles >= self._most_tiles[:n]) | (self._depths[:n] > p.K)
+            more = (tiles >= o.most_tiles) | (o.least_k > p.K)
             out = more if out is None else out | more
         if out is not None:
             cost = np.where(out, np.inf, cost)
-        shape = len(products), rows, configs
-        return Table(self, products, ms.reshape(shape), self._without(products, p, cost.reshape(shape)))
+        return Table(self, products, ms.reshape(shape), self._without(products, cost.reshape(shape)))
 
-    def _rows(self, p: Planes, tiles: Floats) -> int:
+    def _rows(self, planes: Planes) -> int:
         """Return how many numbers of parts of K are considered with any config."""
         if self._in_order:
-            return 2 if p.most_K > SEGMENT else 1
-        fewest = max(1.0, tiles.item(tiles.argmin()))
-        deep, few = (
-            bisect_right(PARTS, p.most_K / self._least_part),
-            bisect_left(_FEWER, _MOST_WAVES * self._sms / fewest),
-        )
-        return max(1, min(deep, few))
+            return 2 if planes.most_K > SEGMENT else 1
+        fewest = math.inf
+        for p in planes.each:
+            tall, wide = self._most_sides[p.swap]
+            fewest = min(fewest, math.ceil(p.M / tall) * math.ceil(p.N / wide) * p.batch)
+        deep = bisect_right(PARTS, planes.most_K / self._least_part)
+        return max(1, min(deep, bisect_left(_FEWER, _MOST_WAVES * self._sms / fewest)))
 
-    def _depth(self, p: Planes, n: int) -> tuple[Any, Floats, Any]:
+    def _depth(self, planes: Planes, p: Numbers, o: Options, rows: int) -> tuple[Floats, Floats, Any]:
         """Return the steps of k of a part, the same above those of the shortest K that was measured, and the parts.
 
         A ragged last tile of k costs some steps more.
         """
-        configs, few = len(self.fits), self._few[:n]
-        tail: Any = 0.0
-        if not p.is_whole(self._whole_k):
-            rest = np.fmod(p.K, self._tile_k)
-            tail = self._once * np.minimum(rest, 1.0) + self._each * rest
-        if n == configs:
-            return p.K, np.maximum(p.K + tail, few) - few, 1.0
-        if self._in_order:
-            steps = np.minimum(p.K, float(SEGMENT)) + np.zeros(n)
-        else:
-            steps = np.ceil(p.K / self._parts_k[:n]) * self._tiles_k[:n]
-        steps[..., :configs] = p.K
-        depth = steps.copy()
-        depth[..., :configs] += tail
-        return steps, np.maximum(depth, few) - few, np.ceil(p.K / steps)
+        parts: Any = 1.0
+        steps = p.K
+        if rows > 1:
+            steps = np.minimum(p.K, o.part_k) if self._in_order else np.ceil(p.K / o.part_k) * o.depth
+            parts = np.ceil(p.K / steps)
+        depth = steps
+        if not planes.is_whole(self._whole_k):
+            rest = np.fmod(p.K, o.tile_k)
+            depth = depth + (o.once * np.minimum(rest, 1.0) + o.each * rest) * o.whole
+        return steps, np.maximum(depth, o.few) - o.few, parts
 
-    def _without(self, products: Sequence[Product], p: Planes, cost: Floats) -> Floats:
+    def _without(self, products: Sequence[Product], cost: Floats) -> Floats:
         """Return the costs with what single products rule out set to infinity.
 
         That are the rungs for few rows where a product has many; split-K where it has a number of tiles of its own; and

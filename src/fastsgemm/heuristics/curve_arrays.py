@@ -1,4 +1,4 @@
-"""The numbers of the curves of many configs as arrays: lines in K and factors of the layouts, at every whole load."""
+"""What configs and their curves bring into the cost model, as arrays: numbers of options, and times at every load."""
 
 from __future__ import annotations
 
@@ -6,14 +6,161 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsgemm.heuristics import probes
+from fastsgemm.heuristics import curve_problems
 from fastsgemm.heuristics.curve_fit import Fit
+from fastsgemm.heuristics.curve_problems import SPARSE, STEADY
+from fastsgemm.problem import LAYOUTS
 
 Floats = NDArray[np.float64]
+
+KINDS = 3  # of reading: neither, one or both of A and B are ragged
+STORES = 4  # whether rows of C are ragged, and whether those are that are stored with swap_ab
+SECTOR = 32  # bytes that L2 sends at least
+FULL, LATER, LIGHTER, LIGHTEST = range(4)  # times that follow from more than one load; see `Tables`
+BANDWIDTH, ACCUMULATING, TERMS = range(3)  # places in what `Tables.ends` returns
+_TRANSPOSED = {"NN": "TT", "NT": "NT", "TN": "TN", "TT": "NN"}
+
+
+class Options(NamedTuple):
+    """What configs bring into the times of options: arrays of one for each.
+
+    Attributes
+    ----------
+    BM, BN : array
+        Rows and columns of a tile.
+    more_rows, more_columns : array
+        How many more of the caller's C a tile has with swap_ab.
+    full : array
+        Blocks that fit on a multiprocessor at a time.
+    few, bend : array
+        Steps of k of the shortest K that was measured, and from there to the bend.
+    tile_k, once, each : array
+        Steps of k of a tile, and how many more a ragged last one costs: once, and for each of its steps.
+    guard, shared : array
+        How many times longer steps take with bounds checks, and the share of them that rows of tiles save.
+    thin, thin_less : array
+        ms per byte that tiles of less than a sector each way read, and how much less of a column-major B.
+    part_k, depth : array
+        K is divided by the first, rounded up and multiplied by the second for the steps of a part; both are 1 with K in
+        one part. In order, `part_k` are the steps of a part.
+    split, whole : array
+        1 and 0 with more than one part of K, else 0 and 1.
+    least_k, most_tiles : array
+        The least K that is divided into so many parts, and with how many tiles it is not.
+    chains, shortest : array
+        Chains of a sum without partial accumulators; steps of the shortest chain with them.
+    place, column : array
+        Places of a load of 0 blocks in a table, and of the config.
+    """
+
+    BM: Any
+    BN: Any
+    more_rows: Any
+    more_columns: Any
+    full: Any
+    few: Any
+    bend: Any
+    tile_k: Any
+    once: Any
+    each: Any
+    guard: Any
+    shared: Any
+    thin: Any
+    thin_less: Any
+    part_k: Any
+    depth: Any
+    split: Any
+    whole: Any
+    least_k: Any
+    most_tiles: Any
+    chains: Any
+    shortest: Any
+    place: Any
+    column: Any
+
+
+def of_configs(fits: Sequence[Fit], ms_per_byte: float) -> dict[str, Any]:
+    """Return the fields of `Options` that depend on the config alone, given the ms in which L2 sends a byte."""
+    configs = [fit.curve.config for fit in fits]
+    BM, BN = floats(c.BM for c in configs), floats(c.BN for c in configs)
+    narrow = np.array([fit.rung.narrow for fit in fits])
+    once, each = np.array([fit.numbers.tail for fit in fits]).T - [[0.0], [1.0]]
+    few = floats(fit.few for fit in fits)
+    thin = (narrow & (4.0 * np.maximum(BM, BN) < SECTOR)) * ms_per_byte
+    return {
+        "BM": BM, "BN": BN, "more_rows": narrow * (BN - BM), "more_columns": narrow * (BM - BN),
+        "full": [fit.curve.blocks_per_sm for fit in fits], "few": few, "bend": floats(fit.bend for fit in fits) - few,
+        "tile_k": [c.tile_k for c in configs], "once": once, "each": each,
+        "guard": [fit.numbers.guard for fit in fits], "shared": [fit.numbers.shared for fit in fits],
+        "thin": thin, "thin_less": thin * (SECTOR - 4.0 * BN), "place": _places(fits), "column": range(len(fits)),
+    }  # fmt: skip
+
+
+class Tables:
+    """The times of a block, in ms: of a step of k, of one below the bend beside, and once.
+
+    There is a table for each way to read and to store. Its places are, for one config after the other, the lightest
+    load, 1, 2, ... up to a full wave, and the heaviest load.
+
+    Attributes
+    ----------
+    full_step : array
+        ms of a step of k of a full wave of each config, of aligned NN operands.
+    """
+
+    def __init__(self, fits: Sequence[Fit], accumulators_cost: float) -> None:
+        blocks, place = np.array([fit.curve.blocks_per_sm for fit in fits]), _places(fits)
+        self._places, self._configs = int((blocks + 2).sum()), len(fits)
+        each_narrow = np.array([fit.rung.narrow for fit in fits])
+        narrow = each_narrow.repeat(blocks + 2)
+        store, *steps = whole_loads(fits)  # each of aligned and of ragged operands, at each place
+        # By whether rows of the caller's C are ragged, then by whether those are that a narrow product stores.
+        stored = np.array([np.where(narrow, store[turned], store[own]) for own in (0, 1) for turned in (0, 1)])
+        factors = layout_factors(fits)
+        turned = np.where(narrow, factors[[LAYOUTS.index(_TRANSPOSED[layout]) for layout in LAYOUTS]], factors)
+        each = np.array(steps)[:, None, None] * np.stack([factors, turned])  # by swap_ab, layout, kind and place
+        aligned, ragged = each[..., 0, :], each[..., 1, :]
+        terms = np.empty((3, 2, len(LAYOUTS), KINDS, STORES, self._places))
+        terms[:2] = np.stack([aligned, (aligned + ragged) / 2, ragged], axis=-2)[..., None, :]
+        terms[2] = stored
+        lightest, one, whole, heavy = (terms[..., place + at] for at in (0, 1, blocks, 1 + blocks))
+        self.full_step = np.maximum(whole[0, 0, 0, 0, 0], 1e-30)  # no division by zero, whatever was measured
+        ends = np.empty((TERMS + 4 * 3, *whole.shape[1:]))
+        # Bytes per ms; with swap_ab, the large operand of a narrow product is the caller's A, in the other order.
+        bandwidth = np.array([fit.numbers.bandwidth for fit in fits]).T
+        bandwidth = np.where(each_narrow, bandwidth[[3, 2, 2, 3]], bandwidth)
+        ends[BANDWIDTH] = bandwidth[[[2, 3, 2, 3], [0, 0, 1, 1]]][:, :, None, None]
+        costs = np.array([fit.curve.accumulators_cost for fit in fits]).T[:, None, None]
+        ends[ACCUMULATING] = np.where(costs > 0.0, costs, accumulators_cost)
+        of_times = ends[TERMS:].reshape(4, *whole.shape)
+        of_times[FULL], of_times[LATER], of_times[LIGHTEST] = whole, (heavy - whole) / (STEADY - 1), lightest
+        of_times[LIGHTER] = (lightest - one) * (SPARSE / (SPARSE - 1))  # for a whole block less
+        self._terms, self._ends = terms.reshape(3, -1), ends.reshape(len(ends), -1)
+
+    def at(self, table: Any, place: Floats) -> Any:
+        """Return the three terms at places of tables."""
+        return self._terms.take((table * self._places + place).astype(np.intp), axis=1)
+
+    def ends(self, table: Any, column: Floats, times: int) -> Floats:
+        """Return numbers of configs that depend on the table.
+
+        The first is the rate of reading in bytes per ms (`BANDWIDTH`), the second the time with partial accumulators
+        over that without (`ACCUMULATING`). From `TERMS` on come the three terms of the first so many of `FULL`, a full
+        wave; `LATER`, one after it; `LIGHTER`, the lightest load less a load of 1, for a block less; and `LIGHTEST`.
+        """
+        at = (table * self._configs + column).astype(np.intp)
+        numbers: Floats = self._ends[: TERMS + 3 * times].take(at, axis=1)
+        return numbers
+
+
+def _places(fits: Sequence[Fit]) -> NDArray[np.intp]:
+    """Return the place of the lightest load of each config."""
+    return np.cumsum([0, *(fit.curve.blocks_per_sm + 2 for fit in fits[:-1])])
 
 
 def whole_loads(fits: Sequence[Fit]) -> Floats:
@@ -40,7 +187,7 @@ def whole_loads(fits: Sequence[Fit]) -> Floats:
 @lru_cache(maxsize=64)
 def _between(full: int) -> tuple[list[int], list[int], list[float]]:
     """Return for each place of a config the two measured loads around it, and the share of the way between these."""
-    measured = probes.loads(full)
+    measured = curve_problems.loads(full)
     last = len(measured) - 1
     places = [(0, 0, 0.0), (1, 1, 0.0)]
     for at, (low, high) in enumerate(pairwise(measured[1:-1]), 1):
@@ -54,7 +201,7 @@ def layout_factors(fits: Sequence[Fit]) -> Floats:
 
     Between two loads at which a layout was measured, the factor changes with the logarithm of the load.
     """
-    shares = [_shares_of_loads(fit.curve.blocks_per_sm, fit.probes.layout_loads[1]) for fit in fits]
+    shares = [_shares_of_loads(fit.curve.blocks_per_sm, fit.problems.layout_loads[1]) for fit in fits]
     counts = [*map(len, shares)]
     measured = np.array([fit.numbers.layouts for fit in fits]).repeat(counts, axis=0)
     others = np.einsum("plkt,pt->lkp", measured, np.concatenate(shares))

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from fastsgemm import rungs
 from fastsgemm.geometry.grid import tiles
-from fastsgemm.heuristics import probes
+from fastsgemm.heuristics import curve_problems
+from fastsgemm.heuristics.curve_problems import LAYOUTS, STACKED, TINY, CurveProblems
 from fastsgemm.heuristics.database_entries import AtLoads, Curve, CurveNumbers, Factors, Line
-from fastsgemm.heuristics.probes import LAYOUTS, STACKED, TINY, Probes
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
@@ -29,13 +29,13 @@ class Fit(Struct, frozen=True):
     ----------
     curve : Curve
     rung : Rung
-    probes : Probes
+    problems : CurveProblems
     numbers : CurveNumbers
     """
 
     curve: Curve
     rung: Rung
-    probes: Probes
+    problems: CurveProblems
     numbers: CurveNumbers
 
     @property
@@ -46,7 +46,7 @@ class Fit(Struct, frozen=True):
     @property
     def bend(self) -> float:
         """The depth from which on the time is a straight line."""
-        return self.probes.bend if self.probes.bend > self.few else float(self.probes.shallow)
+        return self.problems.bend if self.problems.bend > self.few else float(self.problems.shallow)
 
     def line(self, line: Line) -> tuple[float, float, float]:
         """Return the time of few steps in ms, and what a step takes from there: anywhere, and below the bend more."""
@@ -63,7 +63,7 @@ def fit(curve: Curve) -> Fit:
     ValueError
         The curve has no stored numbers, and lacks a point that every prediction needs.
     """
-    form = probes.probes_of(curve.config, curve.blocks_per_sm, curve.multiprocessors)
+    form = curve_problems.problems_of(curve.config, curve.blocks_per_sm, curve.multiprocessors)
     return Fit(curve, rungs.find(curve.rung), form, curve.numbers or numbers_of(curve))
 
 
@@ -101,16 +101,16 @@ class _Fitting:
     def __init__(self, curve: Curve) -> None:
         self._curve = curve
         self._step = curve.config.tile_k
-        self._probes = probes.probes_of(curve.config, curve.blocks_per_sm, curve.multiprocessors)
+        self._problems = curve_problems.problems_of(curve.config, curve.blocks_per_sm, curve.multiprocessors)
         self._times = curve.times
         self._full = float(curve.blocks_per_sm)
-        self._loads = {load: self._probes.extents(load) for load in probes.loads(curve.blocks_per_sm)}
-        # A quick curve has fewer points; see `Probes.problems`.
-        tails = (self._known(problem) for problem in self._probes.tails())
-        self._quick = self._probes.quick_leaves_out_tails and not any(tails)
+        self._loads = {load: self._problems.extents(load) for load in curve_problems.loads(curve.blocks_per_sm)}
+        # A quick curve has fewer points; see `CurveProblems.problems`.
+        tails = (self._known(problem) for problem in self._problems.tails())
+        self._quick = self._problems.quick_leaves_out_tails and not any(tails)
 
     def result(self) -> CurveNumbers:
-        form = self._probes
+        form = self._problems
         aligned, ragged = self._straight(0), self._straight(1)
         tail = self._tail(aligned[1].slope, ragged[1].slope)
         # The ragged times hold the first step of a last tile: take out what `_depth` adds for it.
@@ -140,7 +140,7 @@ class _Fitting:
             raise _no_time(place) from None
 
     def _place(self, load: float, K: int, ragged: int, layout: str = "NN") -> tuple[int, int, int, str]:
-        """Return what `Probes.at` returns, as a key of the times."""
+        """Return what `CurveProblems.at` returns, as a key of the times."""
         M, N = self._loads[load]
         return max(1, M - ragged), N - ragged, K + ragged, layout
 
@@ -151,8 +151,8 @@ class _Fitting:
 
     def _straight(self, ragged: int) -> list[Line]:
         """Return for each load the straight line through the times at two depths."""
-        shallow = TINY if ragged and self._quick else self._probes.shallow
-        deep = self._probes.deep
+        shallow = TINY if ragged and self._quick else self._problems.shallow
+        deep = self._problems.deep
         found = []
         for load, less, more in zip(self._loads, self._at(shallow, ragged), self._at(deep, ragged), strict=True):
             if less is None or more is None:
@@ -166,7 +166,7 @@ class _Fitting:
 
         One that is longer than with the smaller depth was disturbed, and is left out.
         """
-        low, shallow, bend = _depth(tail, self._step, TINY + ragged), float(self._probes.shallow), self._probes.bend
+        low, shallow, bend = _depth(tail, self._step, TINY + ragged), float(self._problems.shallow), self._problems.bend
         if low >= shallow:
             return tuple(lines)
         found = []
@@ -184,12 +184,12 @@ class _Fitting:
         return tuple((aligned[layout], ragged.get(layout, aligned[layout])) for layout in LAYOUTS)
 
     def _factors(self, ragged: int, lines: tuple[Line, ...], tail: tuple[float, float]) -> dict[str, AtLoads]:
-        """Return for each layout the time of the steps of K relative to NN, at the loads of `Probes.layout_loads`.
+        """Return for each layout the time of the steps of K relative to NN, at `CurveProblems.layout_loads`.
 
         A layout without ragged times is left out.
         """
-        few, deep = _depth(tail, self._step, TINY), self._probes.deep
-        loads = self._probes.layout_loads
+        few, deep = _depth(tail, self._step, TINY), self._problems.deep
+        loads = self._problems.layout_loads
         layouts = [each for each in LAYOUTS if not ragged or self._place(loads[0], deep, ragged, each) in self._times]
         once = {load: line.at(few) for load, line in zip(self._loads, lines, strict=True)}  # whatever the layout
         factors = (self._relative(load, ragged, layouts, once[load]) for load in loads)
@@ -198,7 +198,7 @@ class _Fitting:
     def _relative(self, load: float, ragged: int, layouts: Sequence[str], once: float) -> list[float]:
         """Return the times of the steps of K in these layouts relative to NN, given what blocks cost once."""
         whole, *steps = (
-            self._needed(self._place(load, self._probes.deep, ragged, layout)) - once for layout in ("NN", *layouts)
+            self._needed(self._place(load, self._problems.deep, ragged, layout)) - once for layout in ("NN", *layouts)
         )
         return [max(_LEAST_FACTOR, each / whole) if whole > 0.0 else 1.0 for each in steps]
 
@@ -206,24 +206,24 @@ class _Fitting:
         """Return what a ragged last tile costs, in steps of k, given what a step costs in both cases."""
         if self._step < 3 or self._quick:
             return 0.0, 1.0
-        four, shortest, longest = map(self._ms, self._probes.tails())
+        four, shortest, longest = map(self._ms, self._problems.tails())
         each = max(0.0, longest - shortest) / (self._step - 2) / (ragged or 1e-9)
-        whole = self._needed(self._place(1.0, self._probes.shallow, 0))
+        whole = self._needed(self._place(1.0, self._problems.shallow, 0))
         return max(0.0, (four - whole) / (aligned or 1e-9) - 4 * each), each
 
     def _bandwidth(self) -> tuple[float, ...]:
         """Return `CurveNumbers.bandwidth`. On a quick curve, the first stream serves all."""
-        first, *_ = streams = self._probes.streams()
+        first, *_ = streams = self._problems.streams()
         known = [one if self._known(one) else first for one in streams]
         return tuple(4.0 * (one.M + one.N) * one.K / self._ms(one) for one in known)
 
     def _guard(self, stream: Problem) -> float:
-        guarded = self._probes.guarded()
+        guarded = self._problems.guarded()
         return 1.0 if guarded is None else max(1.0, (self._known(guarded) or 0.0) / self._ms(stream))
 
     def _shared(self, stream: Problem, once: float) -> float:
         """Return `CurveNumbers.shared`, given what the blocks of a full wave cost once."""
-        stacked = self._probes.stacked()
+        stacked = self._problems.stacked()
         ms = None if stacked is None else self._known(stacked)
         if stacked is None or ms is None:
             return 0.0

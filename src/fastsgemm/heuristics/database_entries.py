@@ -160,10 +160,10 @@ class CurveNumbers(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     tail : (float, float)
         What a ragged last tile costs, in steps of k: once, and for each of its steps.
     lines : tuple of tuple of Line
-        Of aligned and of ragged operands, one for each of `fastsgemm.heuristics.probes.loads`.
+        Of aligned and of ragged operands, one for each of `fastsgemm.heuristics.curve_problems.loads`.
     layouts : three times ((float, float, float), (float, float, float))
-        For each of `fastsgemm.heuristics.probes.LAYOUTS` the time of the steps of K relative to NN, for aligned and for
-        ragged operands: at each of the loads of `fastsgemm.heuristics.probes.Probes.layout_loads`.
+        For each of `curve_problems.LAYOUTS` the time of the steps of K relative to NN, for aligned and for ragged
+        operands: at each of `curve_problems.CurveProblems.layout_loads`.
     bandwidth : four times float
         Bytes of A and B that a ms reads, at most: where most of them are of a row-major A, of a column-major A, of a
         row-major B and of a column-major B.

@@ -15,7 +15,7 @@ from msgspec.json import Decoder
 
 from fastsgemm import rungs, strict_json
 from fastsgemm.errors import FastsgemmError, RecordError, UnknownRungError
-from fastsgemm.heuristics import probes
+from fastsgemm.heuristics import curve_problems
 from fastsgemm.heuristics.curve_fit import numbers_of
 from fastsgemm.heuristics.database_entries import (
     SCHEMA,
@@ -324,7 +324,7 @@ def _by_layout(costs: float | list[float]) -> tuple[float, ...]:
 
 def _check_lines(numbers: CurveNumbers, blocks_per_sm: int) -> None:
     """Raise `RecordError` where the stored numbers of a curve are not those of its loads."""
-    counts, expected = [len(lines) for lines in numbers.lines], len(probes.loads(blocks_per_sm))
+    counts, expected = [len(lines) for lines in numbers.lines], len(curve_problems.loads(blocks_per_sm))
     if counts != [expected, expected]:
         raise RecordError(f"the numbers of a curve need {expected} lines twice, one a load, got {counts}")
 

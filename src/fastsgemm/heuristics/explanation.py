@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fastsgemm import arguments, device, known_devices, rungs
+from fastsgemm import arguments, device, known_devices
 from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
@@ -15,7 +15,7 @@ from fastsgemm.heuristics import choice, database, fp16x3
 from fastsgemm.heuristics.choice import Choice, Share, Way
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
 from fastsgemm.problem import Problem, checked, spell
-from fastsgemm.request import Request
+from fastsgemm.request import resolve
 from fastsgemm.rungs import Rung
 
 _SHOWN = 4  # other ways
@@ -183,7 +183,7 @@ def explain(
     precision : str
         ``ieee`` or ``fp16x3``, as in `sgemm`.
     batch_invariant : bool
-        As in `sgemm`. It is the same as the rung ``batch_invariant``.
+        As in `sgemm`.
     batch : int
         How many such products one call computes.
 
@@ -206,20 +206,15 @@ def explain(
     ArgumentError
         `device` is neither a number nor a name, or `batch_invariant` neither true nor false.
     """
-    asked = None if rung is None else rungs.find(rung)
-    precision = rungs.precision_of(asked, precision)
+    request = resolve(rung, None, precision, batch_invariant)
     problem = variants.dense_call(checked(Problem(M, N, K, layout, batch))).problem
     device_info = device_at(device)
-    if arguments.switch("batch_invariant", batch_invariant) or asked in rungs.IN_ORDER:
-        asked, _ = rungs.batch_invariant(asked, None, precision)
-    asked, in_order = rungs.resolved(asked)
-    if precision == "fp16x3" and asked is not None:  # what `sgemm` refuses where rung 11 is asked for
+    if request.tensor_cores and request.rung is not None:  # what `sgemm` refuses where rung 11 is asked for
         fp16x3.require_tensor_cores(device_info)
         fp16x3.require_batch(problem.batch)
-    request = Request(asked, None, precision, in_order)
     operands = variants.dense_operands(problem)
     found = choice.choose(device_info, request, *operands, extents=variants.extents_of(problem))
-    return Explanation(device_info, problem, found, precision)
+    return Explanation(device_info, problem, found, request.precision)
 
 
 def device_at(place: int | str) -> DeviceInfo:

@@ -46,7 +46,7 @@ class Knowledge:
         self.device, self.only = device, only
         self.fitted = database.fitted(device.arch)
         self._rungs: dict[tuple[str, bool], OfRung] = {}
-        self._models: dict[tuple[str, ...], CostModel | None] = {}
+        self._models: dict[tuple[tuple[Rung, ...], bool], CostModel | None] = {}
 
     def of(self, rung: Rung, in_order: bool = False) -> OfRung:
         """Return what is known of a rung, as it sums in any order or in one."""
@@ -57,7 +57,7 @@ class Knowledge:
 
     def model(self, *wanted: Rung, in_order: bool = False) -> CostModel | None:
         """Return the cost model of the curves of these rungs, or None if there are none."""
-        key = *(rung.name for rung in wanted), "in order" * in_order
+        key = wanted, in_order
         if key not in self._models:
             fits = [fit for rung in wanted for fit in self.of(rung, in_order).fits]
             device = self.device

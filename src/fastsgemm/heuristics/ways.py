@@ -7,7 +7,7 @@ rung 9 reads fastest. ``docs/tuning.md`` states the rules.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import ITEM, Pair
 from fastsgemm.geometry.variants import Operand, with_swap_ab
 from fastsgemm.heuristics import partial_accumulators
-from fastsgemm.heuristics.cost_model import CLOSE
+from fastsgemm.heuristics.cost_model import CLOSE, Prediction
 from fastsgemm.heuristics.database_entries import Curve, Fitted
 from fastsgemm.heuristics.knowledge import Knowledge
 from fastsgemm.heuristics.products import Product
@@ -44,11 +44,14 @@ _FEW_BLOCKS = 4  # on each multiprocessor
 
 
 class _Cut(NamedTuple):
-    """A cut that is considered: before a row (axis 0) or a column (1), and its first share."""
+    """A cut that is considered: its first share, and whether the rest are rows, and where these or columns begin.
+
+    Both are arrays of one for each config where the cut is before the last wave of its tiles.
+    """
 
     first: Product
-    axis: int = 0
-    end: int = 0  # 0: axis and end are those of the config that is picked, without its last wave of tiles
+    of_rows: Any
+    end: Any
 
 
 class Search:
@@ -67,52 +70,68 @@ class Search:
         self._known, self._rung, self._in_order = known, rung, in_order
         self._multiprocessors = known.device.multiprocessors
 
-    def ways(self, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()) -> list[Way]:
-        """Return the ways that were compared, the one to take first. C is row-major."""
-        lying = self.pick(variants.dense_problem(a, b, c, extents=extents))
-        ways = [self._whole(lying, NOTHING, a, b, c)]
-        if extents or lying.ms is None or self._rung is not None or self._in_order:
-            return ways
-        packings = self._packings(lying.ms, a, b, c)
-        may_be_cut = lying.ms >= _LEAST_MS and a.shape[1] >= _LEAST_STEPS
-        if not packings and not may_be_cut:
-            return ways
-        cuts = self._cuts(a, b, c, NOTHING) if may_be_cut else []
-        products = [self.product(variants.dense_problem(*pack(packed, a, b), c), packed) for packed in packings]
-        picks = self.picks([*products, *(cut.first for cut in cuts)])
-        best, packed, firsts = lying, NOTHING, picks[len(products) :]
+    def ways(self, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()) -> Iterator[Way]:
+        """Yield the ways that were compared, the one to take first. C is row-major."""
+        problem = variants.dense_problem(a, b, c, extents=extents)
+        if extents or self._rung is not None or self._in_order:
+            yield self._whole(self.pick(problem), NOTHING, 0.0, c)
+            return
+        # Operands packed and as they lie are compared in one table, where the product looks large enough for it.
+        typical = self._typical_ms(problem)
+        added = self._packings(typical, a, b, c)
+        lying, *others = self._picks_packed(problem, added, a, b, c)
+        if lying.ms is not None and lying.ms > typical:
+            added = self._packings(lying.ms, a, b, c)
+            if len(added) > len(others):
+                _, *others = self._picks_packed(problem, added, a, b, c)
+        best, packed, least = lying, NOTHING, math.inf
         # Operands that are read in whole vectors are packed only for their order in memory, and C is cut, for a gain
         # that is larger than the error of the model: other kernels have to be compiled for it.
-        aligned = a.width == b.width == VECTOR
-        least = math.inf
-        for number, pick in enumerate(picks[: len(products)]):
-            assert pick is not None
-            cost = pick.cost + packing_ms(self._known.fitted, packings[number], a, b, c)
-            if cost < min(least, lying.cost * _most(lying, pick, 1.0 / CLOSE if aligned else 1.0)):
-                best, packed, least = pick, packings[number], cost
+        aligned = bool(added) and a.width == b.width == VECTOR
+        for (how, ms), pick in zip(added.items(), others, strict=True):
+            cost = pick.cost + ms
+            most = lying.cost * _most(lying, pick, 1.0 / CLOSE if aligned else 1.0)
+            if lying.ms is not None and ms < _MOST_SHARE * lying.ms and cost < min(least, most):
+                best, packed, least = pick, how, cost
+        ms = added.get(packed, 0.0)
+        if lying.ms is not None and lying.ms >= _LEAST_MS and a.shape[1] >= _LEAST_STEPS:
+            half = self._half(best, packed, ms, a, b, c)
+            if half is not None:
+                yield half
         if packed != NOTHING:
-            ways.insert(0, self._whole(best, packed, a, b, c))
-            if may_be_cut:
-                cuts = self._cuts(*pack(packed, a, b), c, packed)
-                firsts = self.picks([cut.first for cut in cuts])
-        half = self._half(best, packed, zip(cuts, firsts, strict=True), a, b, c)
-        return ways if half is None else [half, *ways]
+            yield self._whole(best, packed, ms, c)
+        yield self._whole(lying, NOTHING, 0.0, c)
 
-    def _packings(self, ms: float, a: Operand, b: Operand, c: Operand) -> list[Packed]:
-        """Return the packings that are considered for a product that takes `ms` with operands as they lie."""
-        fitted, limit = self._known.fitted, _MOST_SHARE * ms
+    def _typical_ms(self, problem: Problem) -> float:
+        """Return how long a product takes at half the rate of the quickest config."""
+        model = self._known.model(READER)
+        return 0.0 if model is None else 4.0 * problem.M * problem.N * problem.K / model.peak
+
+    def _packings(self, whole: float, a: Operand, b: Operand, c: Operand) -> dict[Packed, float]:
+        """Return the packings to consider, and what each adds to the time, for a product that takes `whole` ms.
+
+        They change how operands are read.
+        """
+        fitted, limit = self._known.fitted, _MOST_SHARE * whole
         if not fitted.packing_bytes_per_ms or fitted.packing_ms >= limit:
-            return []
+            return {}
         read = pack((True, True), a, b)
         in_vain = [
             one.how.trans is to.how.trans and one.width == to.width for one, to in zip((a, b), read, strict=True)
         ]
-        return [
-            packed
+        return {
+            packed: ms
             for packed in _PACKINGS
             if not ((packed[0] and in_vain[0]) or (packed[1] and in_vain[1]))
-            and packing_ms(fitted, packed, a, b, c) < limit
-        ]
+            and (ms := packing_ms(fitted, packed, a, b, c)) < limit
+        }
+
+    def _picks_packed(
+        self, problem: Problem, packings: Iterable[Packed], a: Operand, b: Operand, c: Operand
+    ) -> list[Pick]:
+        """Return the configs for a whole product with operands as they lie, and packed in several ways."""
+        packed = [self.product(variants.dense_problem(*pack(how, a, b), c), how) for how in packings]
+        return [pick for pick in self.picks([self.product(problem), *packed]) if pick is not None]
 
     def _cuts(self, a: Operand, b: Operand, c: Operand, packed: Packed) -> list[_Cut]:
         """Return the cuts that are considered: before the last whole edge of tiles, and before the last wave of one.
@@ -125,30 +144,29 @@ class Search:
             if 0 < edge < extent:
                 first, _ = _spans(axis, edge, c.shape)
                 problem = variants.dense_problem(*variants.share(a, b, c, *first))
-                cuts.append(_Cut(self.product(problem, packed), axis, edge))
+                cuts.append(_Cut(self.product(problem, packed), axis == 0, edge))
         model = self._known.model(READER)
         if model is not None:
             tiles, of_rows, end = _without_last_wave(*model.tile, c.shape, self._multiprocessors)
             elements = np.maximum(end * np.where(of_rows, c.shape[1], c.shape[0]), 1.0)
-            cuts.append(_Cut(Product(variants.dense_problem(a, b, c), tiles=tiles, elements=elements)))
+            cuts.append(_Cut(Product(variants.dense_problem(a, b, c), False, tiles, elements), of_rows, end))
         return cuts
 
-    def _half(
-        self, whole: Pick, packed: Packed, cuts: Iterable[tuple[_Cut, Pick | None]], a: Operand, b: Operand, c: Operand
-    ) -> Way | None:
-        """Return the quickest way that cuts C, given the first shares, or None if the whole is as quick.
+    def _half(self, whole: Pick, packed: Packed, added: float, a: Operand, b: Operand, c: Operand) -> Way | None:
+        """Return the quickest way that cuts C, or None if the whole is as quick; packing adds `added` ms to either.
 
         The second share is small and reads operands as they lie.
         """
+        cuts = self._cuts(*pack(packed, a, b), c, packed)
         firsts, most = [], whole.cost * _most(whole, None, 1.0 / CLOSE)
-        for cut, first in cuts:
+        for cut, first in zip(cuts, self.picks([cut.first for cut in cuts]), strict=True):
             if first is None:
                 continue
-            axis, end = cut.axis, cut.end
-            if not end:
-                tile = first.evidence.config
-                _, of_rows, last = _without_last_wave(tile.BM, tile.BN, c.shape, self._multiprocessors)
-                axis, end = 1 - int(of_rows), int(last)
+            of_rows, end = cut.of_rows, cut.end
+            if cut.first.tiles is not None:
+                assert isinstance(first.known, Prediction)
+                of_rows, end = of_rows[first.known.column], int(end[first.known.column])
+            axis = 0 if of_rows else 1
             # Tiles fit the second share worse: it takes at least as long per element as the first.
             if first.cost * c.shape[axis] / end < most:
                 firsts.append((axis, first, _spans(axis, end, c.shape)))
@@ -167,7 +185,6 @@ class Search:
         main = variants.share(*pack(packed, a, b), c, *spans[0])
         if self._second_first(first, main, second, rest[at]):
             shares = shares[1], shares[0]
-        added = packing_ms(self._known.fitted, packed, a, b, c)
         name = f"{_named(packed)}, cut before {('row', 'column')[axis]} {spans[1][axis][0]}"
         return Way(name, shares, first.ms + second.ms + added, least + added)
 
@@ -186,8 +203,7 @@ class Search:
         fills = blocks >= first.evidence.blocks_per_sm * self._multiprocessors
         return fills and parts == 1 and few < _FEW_BLOCKS * self._multiprocessors
 
-    def _whole(self, pick: Pick, packed: Packed, a: Operand, b: Operand, c: Operand) -> Way:
-        added = packing_ms(self._known.fitted, packed, a, b, c) if any(packed) else 0.0
+    def _whole(self, pick: Pick, packed: Packed, added: float, c: Operand) -> Way:
         share = pick.share((0, c.shape[0]), (0, c.shape[1]), packed)
         ms = None if pick.ms is None else pick.ms + added
         return Way(_named(packed), (share,), ms, pick.cost + added)
@@ -280,8 +296,6 @@ def pack(packed: Packed, a: Operand, b: Operand) -> tuple[Operand, Operand]:
 
 def packing_ms(fitted: Fitted, packed: Packed, a: Operand, b: Operand, c: Operand) -> float:
     """Return what packing adds to the predicted time in ms. C is row-major."""
-    if not any(packed):
-        return 0.0
     floats = sum(one.shape[0] * one.shape[1] for chosen, one in zip(packed, (a, b), strict=True) if chosen)
     ms = fitted.packing_ms * sum(packed) + 2 * ITEM * floats / fitted.packing_bytes_per_ms  # each is read and written
     if packed[1] and c.width < VECTOR:
@@ -319,7 +333,7 @@ def _without_last_wave(BM: Any, BN: Any, shape: Pair, multiprocessors: int) -> t
     Returns
     -------
     tiles : array
-        How many there are then; 0 where no wave is left out, or no other is left.
+        How many there are then; infinite where no wave is left out, or no other is left.
     of_rows : array of bool
         Whether rows of tiles are left out, else columns.
     end : array
@@ -330,7 +344,8 @@ def _without_last_wave(BM: Any, BN: Any, shape: Pair, multiprocessors: int) -> t
     over = down * across % multiprocessors
     rows, columns = np.ceil(over / across), np.ceil(over / down)
     of_rows = rows * across <= columns * down
-    tiles = (down * across - np.minimum(rows * across, columns * down)) * (over > 0.0)
+    tiles = down * across - np.minimum(rows * across, columns * down)
+    tiles = np.where((over > 0.0) & (tiles > 0.0), tiles, np.inf)
     return tiles, of_rows, np.where(of_rows, (down - rows) * BM, (across - columns) * BN)
 
 

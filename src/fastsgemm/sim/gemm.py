@@ -40,6 +40,7 @@ def sgemm(
     machine: Machine | None = None,
     precision: str = "ieee",
     out: Array | None = None,
+    batch_invariant: bool = False,
 ) -> tuple[Array, Report | None]:
     """Compute C <- alpha * A @ B + beta * C by running the kernels of a rung on the simulated device.
 
@@ -60,6 +61,8 @@ def sgemm(
         As in `fastsgemm.sgemm`.
     out : ndarray of float32, optional
         Written in place of C, which broadcasts to its shape and shares no memory with it.
+    batch_invariant : bool
+        As in `fastsgemm.sgemm`.
 
     Returns
     -------
@@ -78,7 +81,7 @@ def sgemm(
     KernelFault
         The kernel did what it must not do.
     """
-    request = resolve(rung, config, precision)
+    request = resolve(rung, config, precision, batch_invariant)
     written = C if out is None else out
     if written is None:
         written = np.empty(checks.result_shape(A.shape, B.shape), np.float32)

@@ -21,12 +21,12 @@ from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
-from fastsgemm import rungs
 from fastsgemm.call import checks, driver
 from fastsgemm.call.arrays.library import wrong_dtype
 from fastsgemm.call.arrays.torch import freed
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.problem import MAX_EXTENT
+from fastsgemm.request import resolve
 from fastsgemm.torch import products
 
 LIBRARY = torch.library.Library("fastsgemm", "DEF")
@@ -100,17 +100,11 @@ def _require_batch(name: str, shape: Sequence[Any], A: Sequence[Any]) -> None:
 # What implements the operator takes A, B, alpha, beta and C, as far as they are given, and `how` by name.
 
 
-def _resolved(precision: str = "ieee", batch_invariant: bool = False) -> tuple[str, rungs.Rung | None]:
-    """Return the precision and the rung that `how` asks for."""
-    rungs.precision_of(None, precision)
-    return precision, rungs.batch_invariant(None, None, precision)[0] if batch_invariant else None
-
-
 def _product(
     A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **how: Any
 ) -> Tensor:
     shape = _shape(A, B, beta, C)
-    precision, rung = _resolved(**how)
+    request = resolve(**how)
     try:
         alpha32, beta32 = products.scalar("alpha", alpha), products.scalar("beta", beta)
         if max(*shape[-2:], A.shape[-1]) > MAX_EXTENT:
@@ -123,7 +117,7 @@ def _product(
         for name, x in (("A", A), ("B", B)) if C is None else (("A", A), ("B", B), ("C", C)):
             if freed(x, x.data_ptr()):
                 raise RuntimeError(f"sgemm: {name} has no memory: it was freed")
-        products.multiply(A, B, C if beta32 else None, alpha32, beta32, precision, rung, result)
+        products.multiply(A, B, C if beta32 else None, alpha32, beta32, request, result)
     except FastsgemmError as error:
         shapes = f"sgemm of {tuple(A.shape)} and {tuple(B.shape)} on {A.device}"
         raise products.named(error, shapes) from error
@@ -131,7 +125,7 @@ def _product(
 
 
 def _fake(A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **how: Any) -> Tensor:
-    _resolved(**how)
+    resolve(**how)
     return A.new_empty(_shape(A, B, beta, C))
 
 

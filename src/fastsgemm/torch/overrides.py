@@ -16,7 +16,7 @@ from fastsgemm.call import driver
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.arrays.torch import MAX_STORAGE_BYTES, allocator, freed
 from fastsgemm.errors import CaptureError, DeviceMemoryError, FastsgemmError, OverlapError
-from fastsgemm.rungs import Rung
+from fastsgemm.request import Request
 from fastsgemm.torch import decisions, products
 from fastsgemm.torch.decisions import Decision, Kind
 from fastsgemm.torch.report import Line
@@ -76,19 +76,16 @@ class Override:
         Such as ``mm``, ``mm.out`` or ``addmm_``.
     original : callable
         The kernel that was there before.
-    precision : str
-        ``ieee`` or ``fp16x3``.
-    rung : Rung or None
-        That with one order of summation, or None for the fastest.
+    request : Request
     device : str
         ``cuda`` or ``cpu``.
     """
 
-    def __init__(self, name: str, original: Callable[..., Any], precision: str, rung: Rung | None, device: str) -> None:
+    def __init__(self, name: str, original: Callable[..., Any], request: Request, device: str) -> None:
         self.name = name
         self._kind = KINDS[name.removesuffix(".out").removesuffix("_")]
         self.original = original
-        self._precision, self._rung = precision, rung
+        self._request = request
         self._wish = _fp32_precision if device == "cuda" else _no_wish
         self._empty = allocator(torch, device)
         self._decisions: dict[Any, Decision] = {}
@@ -154,7 +151,7 @@ class Override:
         ) -> Tensor | None:  # fmt: skip
             reason, note, wished = decision.reason, "", wish()
             if wished and not reason:
-                reason, note = decisions.of_wish(wished, decision.ordinal, self._precision)
+                reason, note = decisions.of_wish(wished, decision.ordinal, self._request.precision)
             if reason:
                 decision.count(reason)
                 return None
@@ -207,17 +204,17 @@ class Override:
 
     def _run_otherwise(self, decision: Decision, pa: int, pb: int, pc: int, ps: int, alpha: float, beta: float) -> None:
         """Multiply on the host, for the first time, on a new stream, or where the output may share memory."""
-        metas, precision, rung = decision.metas, self._precision, self._rung
+        metas, request = decision.metas, self._request
         addresses = (pa, pb, pc, ps)[: len(metas)]
         gpu = products.gpu_of(decision.ordinal)
         if gpu is None:
             a, b, c, *source = zip(addresses, metas, strict=True)
-            products.on_host(a, b, c, alpha, beta, precision, rung, *source)
+            products.on_host(a, b, c, alpha, beta, request, *source)
             return
         switched = gpu.enter()
         try:
             handle = products.stream_of(gpu)
-            plan = decision.plan or products.plan_of(gpu, handle, metas, addresses, precision, rung)
+            plan = decision.plan or products.plan_of(gpu, handle, metas, addresses, request)
             if not plan.apart(pa, pb, pc, ps):
                 driver.check_overlap(metas, addresses, "the output")
             decision.gpu, decision.plan = gpu, plan

@@ -15,8 +15,7 @@ from fastsgemm.call.arrays.library import at_address
 from fastsgemm.call.driver import LoadedPlan
 from fastsgemm.call.product import make_plan
 from fastsgemm.errors import DeviceMemoryError, FastsgemmError
-from fastsgemm.request import Request, of_call, resolve
-from fastsgemm.rungs import BATCH_INVARIANT, Rung
+from fastsgemm.request import Request, of_call
 from fastsgemm.tuning import first_use
 
 if TYPE_CHECKING:
@@ -51,14 +50,7 @@ def gpu_of(ordinal: int) -> Gpu | None:
     return first_use.opened.get(ordinal) or first_use.open_device(ordinal, lambda: current_stream(ordinal))
 
 
-def request_of(precision: str, rung: Rung | None) -> Request:
-    """Return the request for the fastest rung of a precision, or for the rung with one order of summation."""
-    return resolve(precision=precision, batch_invariant=rung is BATCH_INVARIANT)
-
-
-def plan_of(
-    gpu: Gpu, handle: int, metas: tuple[Meta, ...], addresses: tuple[int, ...], precision: str, rung: Rung | None
-) -> LoadedPlan:
+def plan_of(gpu: Gpu, handle: int, metas: tuple[Meta, ...], addresses: tuple[int, ...], request: Request) -> LoadedPlan:
     """Return the plan of a product of float32 tensors in device memory, after checking them.
 
     Parameters
@@ -71,30 +63,20 @@ def plan_of(
         Of A, B, what is written and, if it is another array, C.
     addresses : tuple of int
         Theirs in the first call. Later ones have the same alignment.
-    precision : str
-    rung : Rung or None
+    request : Request
     """
-    request = of_call(request_of(precision, rung), output="the output")
+    request = of_call(request, output="the output")
     return LoadedPlan(gpu, make_plan(gpu, request, metas, [address & 15 for address in addresses]), handle)
 
 
-def on_host(
-    a: View,
-    b: View,
-    c: View,
-    alpha: float,
-    beta: float,
-    precision: str,
-    rung: Rung | None = None,
-    source: View | None = None,
-) -> None:
+def on_host(a: View, b: View, c: View, alpha: float, beta: float, request: Request, source: View | None = None) -> None:
     """Compute C <- alpha * A @ B + beta * C on host memory, as `fastsgemm.sgemm` does with host arrays.
 
     With `source`, that is read in place of C.
     """
     out = _array(c)
     read = out if source is None else _array(source)
-    host.sgemm(of_call(request_of(precision, rung), output="out"), _array(a), _array(b), read, alpha, beta, out)
+    host.sgemm(of_call(request, output="out"), _array(a), _array(b), read, alpha, beta, out)
 
 
 def _array(x: View) -> np.ndarray:
@@ -103,20 +85,18 @@ def _array(x: View) -> np.ndarray:
     return at_address(address, shape, strides)
 
 
-def multiply(
-    a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, precision: str, rung: Rung | None, out: Tensor
-) -> None:
+def multiply(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, request: Request, out: Tensor) -> None:
     """Compute out <- alpha * A @ B + beta * C for plain float32 tensors that have memory; `out` is new."""
     views = view(a), view(b), view(out)
     source = None if c is None else view(c)
     gpu = gpu_of(out.get_device())
     if gpu is None:
-        on_host(*views, alpha, beta, precision, rung, source)
+        on_host(*views, alpha, beta, request, source)
         return
     switched = gpu.enter()
     try:
         operands = views if source is None else (*views, source)
-        run = partial(driver.multiply, gpu, stream_of(gpu), request_of(precision, rung), operands, alpha, beta)
+        run = partial(driver.multiply, gpu, stream_of(gpu), request, operands, alpha, beta)
         try:
             run()
         except DeviceMemoryError:

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from fastsgemm import arguments, rungs
+from fastsgemm import arguments
 from fastsgemm.errors import ArgumentError, DeviceError, MissingExtraError
-from fastsgemm.rungs import Rung
+from fastsgemm.request import Request, resolve
 from fastsgemm.torch.overrides import Override
 from fastsgemm.torch.report import Report
 
@@ -53,9 +53,11 @@ class Switch:
     device : str
     """
 
-    def __init__(self, precision: str, rung: Rung | None, only: tuple[str, ...], device: str) -> None:
-        self.precision, self.batch_invariant, self.only, self.device = precision, rung is not None, only, device
-        self._rung = rung
+    def __init__(self, request: Request, only: tuple[str, ...], device: str) -> None:
+        self.precision, self.batch_invariant, self.only, self.device = (
+            request.precision, request.batch_invariant, only, device,
+        )  # fmt: skip
+        self._request = request
         self._overrides: list[Override] = []
         self._library: Any = None
 
@@ -76,7 +78,7 @@ class Switch:
             overridden = {} if previous is None or previous.device != self.device else previous._originals()
             for form in forms:
                 original = overridden.get(form) or _kernel(form, key)
-                self._overrides.append(Override(form, original, self.precision, self._rung, self.device))
+                self._overrides.append(Override(form, original, self._request, self.device))
         library = torch.library.Library("aten", "IMPL")
         with nullcontext() if _outliving else _without_warning():
             try:
@@ -350,9 +352,7 @@ def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None
             f"fastsgemm.torch.enable needs PyTorch 2.9 or later, got {torch.__version__}, which cannot call a kernel "
             "that was overridden. Call fastsgemm.sgemm or torch.ops.fastsgemm.sgemm instead, or update PyTorch"
         )
-    rungs.precision_of(None, precision)
-    ordered = arguments.switch("batch_invariant", batch_invariant)
-    rung = rungs.batch_invariant(None, None, precision)[0] if ordered else None
+    request = resolve(precision=precision, batch_invariant=batch_invariant)
     if not arguments.is_one_of(device, _DEVICES):
         raise ArgumentError(f"device must be one of {', '.join(_DEVICES)}, got {device!r}")
     given = OPERATORS if only is None else (only,) if isinstance(only, str) else only
@@ -367,4 +367,4 @@ def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None
             "CUDA and look whether nvidia-smi finds a device; or, for a test without one, choose device 'cpu' "
             "(on the command line: --device cpu), which replaces the products of CPU tensors"
         )
-    return Switch(precision, rung, chosen, device)
+    return Switch(request, chosen, device)

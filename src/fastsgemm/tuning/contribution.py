@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from fastsgemm import __version__, private_files, rungs, strict_json
 from fastsgemm.errors import FastsgemmError, RecordError
-from fastsgemm.heuristics import database, database_reading, database_writing, fp16x3_rates
+from fastsgemm.heuristics import database, database_reading, fp16x3_rates
 from fastsgemm.heuristics.database_entries import Content, Record
 from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.problem import Problem, spell
@@ -230,7 +230,7 @@ def write(
     made_on = Machine(
         info.name, info.arch, info.multiprocessors, *numbers, tools.driver, tools.nvrtc, library, tools.date
     )
-    content = msgspec.Raw(database_writing.dumps(outcome.content).encode())
+    content = msgspec.Raw(database.dumps(outcome.content).encode())
     rates = _NULL if outcome.rates is None else msgspec.Raw(fp16x3_rates.dumps(outcome.rates).encode())
     failures = {reason.splitlines()[0][:200]: count for reason, count in outcome.failures.items()}
     whole = Contribution(
@@ -280,7 +280,7 @@ def rates_of(found: Contribution) -> Rates | None:
 
 def faults(found: Contribution, content: Content) -> list[str]:
     """Return everything that speaks against a contribution, as far as the file itself shows it."""
-    lines = database_reading.faults(database_writing.dumps(content), found.machine.arch)
+    lines = database_reading.faults(database.dumps(content), found.machine.arch)
     limit = database.shipped(found.machine.arch).shared_limit
     if limit and content.shared_limit != limit:
         lines.append(f"{content.shared_limit} bytes of shared memory a block, {found.machine.arch} has {limit}")

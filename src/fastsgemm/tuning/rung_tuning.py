@@ -12,8 +12,8 @@ from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database, partial_accumulators
 from fastsgemm.heuristics.choice import EXACT, choose_config
+from fastsgemm.heuristics.curve_problems import CurveProblems, problems_of
 from fastsgemm.heuristics.database_entries import Curve, Point
-from fastsgemm.heuristics.probes import Probes, probes_of
 from fastsgemm.problem import Problem, octaves, spell
 from fastsgemm.tuning.calibration import calibrated
 from fastsgemm.tuning.candidates import of_suitable_size, with_each_split, with_filling_split
@@ -289,8 +289,8 @@ class RungTuning:
         if more > 0 or (not late and (more == 0 or not self._plan.quick)):
             self._outcome.curves += curves
 
-    def _measurable(self, configs: Sequence[Config], others: Sequence[Problem]) -> list[Probes]:
-        """Compile the kernels of the curves and of other problems, and return the probes of the configs that compile.
+    def _measurable(self, configs: Sequence[Config], others: Sequence[Problem]) -> list[CurveProblems]:
+        """Compile the kernels of the curves and of other problems, and return the problems of the configs that compile.
 
         All are compiled in one batch, because that keeps all cores busy. They are ordered by config, so that some
         configs are complete if the time is up before the end.
@@ -305,21 +305,21 @@ class RungTuning:
         for config, jobs in needed.items():
             if all(ready.get(job, "") is None for job in jobs):
                 blocks = min(map(sweep.evaluator.blocks_per_sm, self._resident(config)))
-                found.append(probes_of(config, blocks, self._plan.device.multiprocessors))
+                found.append(problems_of(config, blocks, self._plan.device.multiprocessors))
             else:
                 self._outcome.complete &= all(job in ready for job in jobs)
         return found
 
-    def _curves(self, measurable: Sequence[Probes]) -> list[Curve]:
-        """Return the curves of the configs that no probe fails on, as far as the time allows."""
+    def _curves(self, measurable: Sequence[CurveProblems]) -> list[Curve]:
+        """Return the curves of the configs that no problem fails on, as far as the time allows."""
         sweep, device_info = self._sweep, self._plan.device
         repeats = _QUICK_REPEATS if self._plan.quick else _CURVE_REPEATS
-        problems = [probes.problems(self._plan.quick) for probes in measurable]
+        problems = [each.problems(self._plan.quick) for each in measurable]
         sweep.progress.begin("time", repeats * sum(map(len, problems)))
         curves = []
-        for probes, asked in zip(measurable, problems, strict=True):
-            points = [Point(p, ms) for p in asked if (ms := sweep.measure(p, self._rung, probes.config, repeats))]
-            if len(points) < len(asked):  # the time is up, or the config fails on a probe
+        for each, asked in zip(measurable, problems, strict=True):
+            points = [Point(p, ms) for p in asked if (ms := sweep.measure(p, self._rung, each.config, repeats))]
+            if len(points) < len(asked):  # the time is up, or the config fails on a problem
                 self._outcome.complete &= not sweep.late
                 continue
             curve = Curve(
@@ -327,8 +327,8 @@ class RungTuning:
                 device_info.name,
                 device_info.multiprocessors,
                 self._rung.name,
-                probes.config,
-                probes.blocks_per_sm,
+                each.config,
+                each.blocks_per_sm,
                 tuple(points),
                 self._outcome.tools,
             )
@@ -336,13 +336,13 @@ class RungTuning:
         return curves
 
     def _curve_kernels(self, config: Config) -> list[Job]:
-        """Return the kernels of the probes, which are the same for any occupancy, and others that must compile.
+        """Return the kernels of a curve, which are the same for any occupancy, and others that must compile.
 
         These are the one that spills first, and the one with partial accumulators.
         """
-        probes = probes_of(config, 1, self._plan.device.multiprocessors).problems(self._plan.quick)
-        of_probes = [self._job(config, problem) for problem in probes]
-        return [*of_probes, largest_job(self._rung, config), *self._resident(config)]
+        problems = problems_of(config, 1, self._plan.device.multiprocessors).problems(self._plan.quick)
+        of_curve = [self._job(config, problem) for problem in problems]
+        return [*of_curve, largest_job(self._rung, config), *self._resident(config)]
 
     def _resident(self, config: Config) -> list[Job]:
         """Return the kernels that say how many blocks fit on a multiprocessor: as many as of each of them.
@@ -350,7 +350,7 @@ class RungTuning:
         Partial accumulators take registers and shared memory. Their kernel is left out in a quick run, and where slices
         make so many chains that few problems need it.
         """
-        problem = probes_of(config, 1, self._plan.device.multiprocessors).problems()[0]
+        problem = problems_of(config, 1, self._plan.device.multiprocessors).problems()[0]
         seldom = self._plan.quick or partial_accumulators.chains_of(config) >= _MANY_CHAINS
         several = None if seldom else partial_accumulators.accumulating(config, self._limit)
         return [self._job(one, problem) for one in (config, several) if one is not None]

@@ -38,7 +38,7 @@ def _drawn(count: int) -> tuple[Problem, ...]:
     return tuple(drawn)
 
 
-# The curves of the standard set are calibrated on these. They are unlike the probes of a curve: narrow, deep, large.
+# The curves of the standard set are calibrated on these. They are unlike the problems of a curve: narrow, deep, large.
 CALIBRATION = _drawn(32)
 
 

@@ -30,7 +30,7 @@ def loads(blocks_per_sm: int) -> list[float]:
     return [1 / SPARSE, *powers, float(blocks_per_sm), float(STEADY * blocks_per_sm)]
 
 
-class Probes(Struct, frozen=True):
+class CurveProblems(Struct, frozen=True):
     """The problems of the curve of one config, on nearly square grids: rungs 1 to 8.
 
     Attributes
@@ -132,7 +132,7 @@ class Probes(Struct, frozen=True):
         return float(self.shallow)
 
 
-class PipelinedProbes(Probes, frozen=True):
+class PipelinedProblems(CurveProblems, frozen=True):
     """Rung 9: every tile costs the same once all stages are full and one more copy is in flight."""
 
     quick_leaves_out_tails = True  # the kernels that compute the end of K first
@@ -159,7 +159,7 @@ class PipelinedProbes(Probes, frozen=True):
         return float(min(self.shallow, (self.config.STAGES + 1) * self.config.BK))
 
 
-class NarrowProbes(Probes, frozen=True):
+class NarrowProblems(CurveProblems, frozen=True):
     """Rung 10: one row of tiles, and deep ones."""
 
     shallow = 512
@@ -185,15 +185,15 @@ class NarrowProbes(Probes, frozen=True):
         return Problem(M, max(M, self.streams()[0].N // STACKED), self.deep)
 
 
-_FORMS: dict[type[Config], type[Probes]] = {PipelinedConfig: PipelinedProbes, SkinnyConfig: NarrowProbes}
+_FORMS: dict[type[Config], type[CurveProblems]] = {PipelinedConfig: PipelinedProblems, SkinnyConfig: NarrowProblems}
 
 
-def form(config: Config) -> type[Probes]:
-    """Return the class of the probes of a config."""
-    return _FORMS.get(type(config), Probes)
+def form(config: Config) -> type[CurveProblems]:
+    """Return the class of the problems of a config."""
+    return _FORMS.get(type(config), CurveProblems)
 
 
-def probes_of(config: Config, blocks_per_sm: int, multiprocessors: int) -> Probes:
+def problems_of(config: Config, blocks_per_sm: int, multiprocessors: int) -> CurveProblems:
     """Return the problems on which the curve of a config is measured."""
     return form(config)(config, blocks_per_sm, multiprocessors)
 
