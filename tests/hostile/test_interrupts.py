@@ -1,5 +1,6 @@
 """Ctrl-C at every line that runs while the switch is turned: it is on or off afterwards, never in between."""
 
+import gc
 import itertools
 import signal
 import sys
@@ -40,11 +41,15 @@ def interrupted_at(number, function):
         return at_line
 
     # Not the lines of this file: Python is not interrupted between a ``with`` and the call of what ends it.
+    # Not in a finaliser, which loses the interrupt: no garbage is collected meanwhile. (CPython 3.11 also crashes if it is
+    # collected while a frame is made for a trace function.)
+    gc.disable()
     sys.settrace(lambda frame, event, given: None if frame.f_code.co_filename == __file__ else at_line)
     try:
         function()
     finally:
         sys.settrace(None)
+        gc.enable()
     return lines >= number
 
 
