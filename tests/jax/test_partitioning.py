@@ -69,28 +69,43 @@ def lowered(function, *operands):
         return function.trace(*operands).lower(lowering_platforms=("cuda",)).as_text()
 
 
-def test_an_exported_program_is_left_to_xla(mesh):
-    sharded = NamedSharding(mesh, ROWS)
-    assert OURS in lowered(jax.jit(sgemm, in_shardings=(sharded, None)), A, B)  # of gathered operands
-    highest = jax.jit(lambda a, b: jnp.matmul(a, b, precision="highest"), in_shardings=(sharded, None))
+def highest(a, b):
+    return jnp.matmul(a, b, precision="highest")
+
+
+def test_a_program_with_shardings_asks_for_shares(mesh):
+    sharded = jax.device_put(A, NamedSharding(mesh, ROWS))
+    assert DIVIDED in lowered(jax.jit(sgemm), sharded, B)
     with fastsgemm.jax.enabled() as on:
-        assert OURS not in lowered(highest, A, B)
+        assert DIVIDED in lowered(jax.jit(highest), sharded, B)
+    assert on.report().passed_on == ()
+
+
+def test_an_exported_program_is_left_to_xla(mesh):
+    def exported(f):
+        allowed = jax.export.DisabledSafetyCheck.custom_call(OURS.removeprefix("@"))
+        with fastsgemm.jax.lowering_for("sm_90"):
+            f = jax.jit(f, in_shardings=(NamedSharding(mesh, ROWS), None))
+            return jax.export.export(f, platforms=["cuda"], disabled_checks=[allowed])(A, B).mlir_module()
+
+    assert OURS in exported(sgemm)  # of gathered operands
+    with fastsgemm.jax.enabled() as on:
+        assert OURS not in exported(highest)
     assert [line.reason for line in on.report().passed_on] == ["XLA partitions a program that is exported"]
 
 
 @pytest.mark.parametrize(
-    ("context", "partitioned", "known"),
+    ("context", "partitioned"),
     [
-        ({"num_devices": 1, "device_assignment": (0,)}, False, True),
-        ({"num_devices": 2, "device_assignment": (0, 1)}, True, True),
-        ({"num_devices": 2, "device_assignment": None}, True, False),
-        ({"mesh": SimpleNamespace(axis_names=("x", "y")), "manual_axes": frozenset("xy")}, False, True),
-        ({"mesh": SimpleNamespace(axis_names=("x", "y")), "manual_axes": frozenset("x")}, True, True),
+        ({"num_devices": 1}, False),
+        ({"num_devices": 2}, True),
+        ({"mesh": SimpleNamespace(axis_names=("x", "y")), "manual_axes": frozenset("xy")}, False),
+        ({"mesh": SimpleNamespace(axis_names=("x", "y")), "manual_axes": frozenset("x")}, True),
     ],
 )
-def test_what_is_partitioned(context, partitioned, known):
+def test_what_is_partitioned(context, partitioned):
     ctx = SimpleNamespace(module_context=SimpleNamespace(axis_context=SimpleNamespace(**context)))
-    assert (partitioning.is_partitioned(ctx), partitioning.can_divide(ctx)) == (partitioned, known)
+    assert partitioning.is_partitioned(ctx) == partitioned
 
 
 def test_within_shard_map_nothing_is_to_be_divided(mesh):

@@ -7,10 +7,12 @@ together, and what a device computes then.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any
 
+import jax
 from jax import lax
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
@@ -30,10 +32,20 @@ def is_partitioned(ctx: Any) -> bool:
     return bool(manual != frozenset(context.mesh.axis_names))
 
 
-def can_divide(ctx: Any) -> bool:
-    """Return whether the devices are known. They are not where a program is exported, and then XLA cannot ask."""
-    context = ctx.module_context.axis_context
-    return hasattr(context, "mesh") or getattr(context, "device_assignment", None) is not None
+def with_devices(ctx: Any) -> Any:
+    """Return the context with the devices of its axes, which `divided` needs, or None where XLA cannot ask for shares.
+
+    It cannot where the program is exported. Elsewhere JAX leaves the devices out where no primitive of its own needs
+    them. Any of the right number serve, because a share depends on the mesh alone.
+    """
+    module = ctx.module_context
+    context = module.axis_context
+    if hasattr(context, "mesh") or context.device_assignment is not None:
+        return ctx
+    devices = tuple(jax.devices()[: context.num_devices])
+    if module.lowering_parameters.for_export or len(devices) < context.num_devices or context.abstract_mesh is None:
+        return None
+    return ctx.replace(module_context=module.replace(axis_context=replace(context, device_assignment=devices)))
 
 
 @lru_cache(maxsize=4096)
