@@ -16,7 +16,7 @@ class ArgumentError(FastsgemmError, TypeError):
 
 
 class OperandError(FastsgemmError, ValueError):
-    """An array that `sgemm` cannot use, such as a read-only C, a C with stride 0, or a tensor that requires grad."""
+    """An array that `sgemm` cannot use, such as a read-only C, a C with stride 0, or a sparse tensor."""
 
 
 class DTypeError(FastsgemmError, TypeError):
@@ -44,7 +44,7 @@ class ScalarRangeError(FastsgemmError, ValueError):
 
 
 class StreamError(FastsgemmError, TypeError):
-    """A stream without ``__cuda_stream__``, or a stream with host arrays."""
+    """A stream without ``__cuda_stream__``, or a stream with host arrays or in code that JAX traces."""
 
 
 class UnknownRungError(FastsgemmError, ValueError):

@@ -152,7 +152,7 @@ def sgemm(
 
     **Copies.** A matrix that has a unit stride is read in place, whatever its layout. Any other is packed into
     workspace first. With `out`, C is read where it lies, with any strides, by the kernels that write `out`. Rungs 1 to
-    8 and 11 cannot do that: for these, one more launch copies C to `out` first, unless beta is 0.
+    8 cannot do that: for these, one more launch copies C to `out` first, unless beta is 0.
 
     **Cuts.** C of a large product may be cut into two shares, upper and lower rows or left and right columns, where
     two configs fit it better than one. Each share has its own launch, and its own order of summation. A product whose

@@ -212,7 +212,7 @@ class Gpu:
         return opened
 
     def _keep_freed_memory(self) -> None:
-        """Set the driver's pool to keep freed memory; else each call with a workspace would map new pages.
+        """Set the driver's pool to keep freed memory; else each call with a workspace of its own would map new pages.
 
         A call with a workspace fails on a device without a pool; until then nothing does.
         """

@@ -41,8 +41,8 @@ def interrupted_at(number, function):
         return at_line
 
     # Not the lines of this file: Python is not interrupted between a ``with`` and the call of what ends it.
-    # Not in a finaliser, which loses the interrupt: no garbage is collected meanwhile. (CPython 3.11 also crashes if it is
-    # collected while a frame is made for a trace function.)
+    # Not in a finaliser, which loses the interrupt: no garbage is collected meanwhile. (CPython 3.11 also crashes if it
+    # is collected while a frame is made for a trace function.)
     gc.disable()
     sys.settrace(lambda frame, event, given: None if frame.f_code.co_filename == __file__ else at_line)
     try:

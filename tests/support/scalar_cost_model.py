@@ -239,7 +239,7 @@ class CostModel:
         self._full = float(curve.blocks_per_sm)
         self._known = {point.problem: point.ms for point in curve.points}
         self._sms = curve.multiprocessors
-        # On rung 9, a quick curve has fewer points; see `probes`.
+        # On rung 9, a quick curve has fewer points; see `curve_problems`.
         tails = _tails(curve.config, self._sms)
         self._quick = isinstance(curve.config, PipelinedConfig) and self._known.keys().isdisjoint(tails)
         self._lines = (self._measured_lines(0), self._measured_lines(1))

@@ -1,1 +1,1 @@
-"""One product on device memory: check the operands, choose the config, get the kernel, compute the grid, launch."""
+"""One product on device memory: check the operands, choose, list the launches as a plan, load the kernels, launch."""

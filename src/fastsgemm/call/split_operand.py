@@ -1,4 +1,4 @@
-"""Operands as pairs of FP16 numbers, which rung 11 multiplies: split for one call, or once for many.
+"""Operands that are split once into pairs of FP16 numbers, which rung 11 multiplies in many calls.
 
 What the arrays hold is described in ``cuda_src/device/split_format.cuh``.
 """

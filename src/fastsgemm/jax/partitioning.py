@@ -7,20 +7,23 @@ together, and what a device computes then.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any
 
-import jax
 from jax import lax
+from jax._src import dispatch  # nothing public says it
 from jax.experimental.custom_partitioning import custom_partitioning
+from jax.extend.core import Primitive
 from jax.sharding import NamedSharding, PartitionSpec
 
 from fastsgemm.jax import contraction
 from fastsgemm.jax.contraction import Labels
 
 Function = Callable[..., Any]
+
+# Where a version of JAX has no such set, XLA gathers the operands.
+_needing_devices: set[Primitive] = getattr(dispatch, "prim_requires_devices_during_lowering", set())
 
 
 def is_partitioned(ctx: Any) -> bool:
@@ -32,20 +35,18 @@ def is_partitioned(ctx: Any) -> bool:
     return bool(manual != frozenset(context.mesh.axis_names))
 
 
-def with_devices(ctx: Any) -> Any:
-    """Return the context with the devices of its axes, which `divided` needs, or None where XLA cannot ask for shares.
-
-    It cannot where the program is exported. Elsewhere JAX leaves the devices out where no primitive of its own needs
-    them. Any of the right number serve, because a share depends on the mesh alone.
-    """
+def can_divide(ctx: Any) -> bool:
+    """Return whether XLA can ask for shares: not where the program is exported, or where JAX leaves the devices out."""
     module = ctx.module_context
     context = module.axis_context
-    if hasattr(context, "mesh") or context.device_assignment is not None:
-        return ctx
-    devices = tuple(jax.devices()[: context.num_devices])
-    if module.lowering_parameters.for_export or len(devices) < context.num_devices or context.abstract_mesh is None:
-        return None
-    return ctx.replace(module_context=module.replace(axis_context=replace(context, device_assignment=devices)))
+    known = hasattr(context, "mesh") or (context.device_assignment is not None and context.abstract_mesh is not None)
+    return known and not module.lowering_parameters.for_export
+
+
+def needs_devices(primitive: Primitive, needed: bool = True) -> None:
+    """Tell JAX whether the lowering of a primitive needs to know the devices. By default it leaves them out."""
+    change = _needing_devices.add if needed else _needing_devices.discard
+    change(primitive)
 
 
 @lru_cache(maxsize=4096)

@@ -197,9 +197,8 @@ def _reference(*operands: Any, subscripts: str, request: Request, alpha: float |
 def _on_cuda(
     ctx: Any, *operands: Any, subscripts: str, request: Request, alpha: float | None, beta: float | None
 ) -> Any:
-    known = partitioning.with_devices(ctx) if partitioning.is_partitioned(ctx) else None
-    if known is not None:  # else XLA gathers the operands
-        return mlir.lower_fun(divided(subscripts, request, alpha, beta), multiple_results=False)(known, *operands)
+    if partitioning.is_partitioned(ctx) and partitioning.can_divide(ctx):  # else XLA gathers the operands
+        return mlir.lower_fun(divided(subscripts, request, alpha, beta), multiple_results=False)(ctx, *operands)
     values = _named(tuple(zip(operands, ctx.avals_in, strict=True)), alpha, beta)
     return [lowering.product(ctx, values, contraction.labels_of(subscripts), request, alpha, beta)]
 
@@ -306,3 +305,4 @@ ad.primitive_transposes[primitive] = _transposed
 batching.primitive_batchers[primitive] = _batched
 mlir.register_lowering(primitive, mlir.lower_fun(_reference, multiple_results=False))
 mlir.register_lowering(primitive, _on_cuda, platform="cuda")
+partitioning.needs_devices(primitive)

@@ -163,6 +163,7 @@ def _turn(new: Switch | None) -> None:
             mlir.register_lowering(lax.dot_general_p, _lower, platform="cuda", cacheable=False)
         _current = new
         _last = new or _last
+        partitioning.needs_devices(lax.dot_general_p, new is not None)
         jax.clear_caches()
 
 
@@ -195,8 +196,7 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
     subscripts = contraction.of_dot_general(len(shapes[0]), len(shapes[1]), parameters["dimension_numbers"])
     labels = contraction.labels_of(subscripts)
     partitioned = partitioning.is_partitioned(ctx)
-    known = partitioning.with_devices(ctx) if partitioned else ctx
-    if known is None:
+    if partitioned and not partitioning.can_divide(ctx):
         reason = reason or "XLA partitions a program that is exported"
     reason = reason or _of_shapes(labels, shapes)
     flops = contraction.flops(labels, *shapes)
@@ -205,7 +205,7 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
         return _original(ctx, a, b, **parameters)
     if partitioned:
         function = product.divided(subscripts, switch.request, 1.0, 0.0)
-        return mlir.lower_fun(function, multiple_results=False)(known, a, b)
+        return mlir.lower_fun(function, multiple_results=False)(ctx, a, b)
     values = {"A": (a, avals[0]), "B": (b, avals[1])}
     order = _order(labels)
     return [lowering.product(ctx, *_as_they_lie(values, labels), switch.request, 1.0, 0.0, order)]

@@ -1,4 +1,4 @@
-"""Compile CUDA C++ to a cubin for one architecture, with NVRTC through cuda.bindings.
+"""Compile CUDA C++ for one architecture, with NVRTC through cuda.bindings: to a cubin, or to PTX for an older jaxlib.
 
 A cubin follows from the source, the options, the name that messages have for the source, and NVRTC. These are the key
 of the cache; sources have no includes, so nothing else on the machine matters.
