@@ -27,13 +27,17 @@ def is_partitioned(ctx: Any) -> bool:
     manual = getattr(context, "manual_axes", None)
     if manual is None:
         return bool(getattr(context, "num_devices", 1) > 1)
-    return bool(manual != frozenset(context.mesh.axis_names))
+    return bool(context.mesh.size > 1 and manual != frozenset(context.mesh.axis_names))
 
 
 def can_divide(ctx: Any) -> bool:
-    """Return whether the devices are known. They are not where a program is exported, and then XLA cannot ask."""
+    """Return whether XLA can ask how to divide a product, and names the axes of the devices when it does.
+
+    It cannot ask where a program is exported. Where some axes are manual and others not, axes have no names.
+    """
     context = ctx.module_context.axis_context
-    return hasattr(context, "mesh") or getattr(context, "device_assignment", None) is not None
+    known = getattr(context, "device_assignment", None) is not None
+    return known and getattr(context, "abstract_mesh", None) is not None
 
 
 @lru_cache(maxsize=4096)
