@@ -118,6 +118,26 @@ def test_what_streams_keep_is_given_back(device, product):
     product()
 
 
+def test_no_thread_launches_between_the_wait_and_what_is_given_back(device, product, monkeypatch):
+    product()
+    [kept] = device.workspaces.values()
+    waits, free = [], device.free
+    monkeypatch.setattr(device, "synchronize", lambda: waits.append(kept.lock.locked()) or True)
+    monkeypatch.setattr(device, "free", lambda *given: waits.append("free") or free(*given))
+    assert workspace.release(device)
+    assert waits[-2:] == [True, "free"]
+
+
+def test_what_cannot_be_given_back_during_a_capture_is_given_back_later(device):
+    for handle in range(2, 2 + 70):
+        with workspace.of_stream(device, handle).lock:
+            workspace.of_stream(device, handle).address_of(256, "a test")
+        device.capturing.add(1000)
+    device.capturing.clear()
+    assert workspace.release(device) == 70 * 256
+    assert not any(each.open for each in device.made)
+
+
 def test_a_large_workspace_is_not_kept(device, product, monkeypatch):
     monkeypatch.setattr(driver, "MOST_KEPT", 100)
     for _ in range(4):
