@@ -165,6 +165,27 @@ def test_a_graph_that_the_driver_refuses_is_an_error(device, product):
         product()
 
 
+def test_kernels_are_launched_one_by_one_where_no_graph_can_be_made(device, product, monkeypatch):
+    asked = []
+
+    def refuse(nodes):
+        asked.append(nodes)
+        raise DeviceError("instantiating a graph failed: CUDA_ERROR_OUT_OF_MEMORY")
+
+    monkeypatch.setattr(device, "instantiate", refuse)
+    for _ in range(graphs.AFTER + 3):
+        product()
+    assert len(asked) == 1 and device.graph_launches == []
+
+
+def test_a_plan_without_a_graph_gets_none_beyond_the_limit_of_the_device(device, product, monkeypatch):
+    monkeypatch.setattr(graphs, "MOST_PER_DEVICE", 1)
+    for beta in (0.0, 0.5):  # of which each has graphs of its own
+        for _ in range(graphs.AFTER + 3):
+            product(beta=beta)
+    assert device.graphs == 1 and len(device.graph_launches) == 3
+
+
 def test_threads_never_have_the_same_graph(device, on_device, random):
     b = random(96, 40)
     how = {"rung": "naive", "config": BlockConfig(32, 32)}
