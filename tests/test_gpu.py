@@ -9,7 +9,7 @@ import pytest
 from cuda.bindings import driver
 
 from fastsgemm.driver import LEGACY_STREAM
-from fastsgemm.errors import DeviceMismatchError
+from fastsgemm.errors import DeviceError, DeviceMismatchError
 from fastsgemm.gpu import Gpu
 
 OK = driver.CUresult.CUDA_SUCCESS
@@ -130,3 +130,11 @@ def test_a_stream_is_asked_once_for_its_device(monkeypatch, context, ordinal, mi
         with pytest.raises(DeviceMismatchError, match="the stream is on cuda:1, the operands on cuda:0"):
             gpu.adopt(7)
     assert (7 in gpu.streams) is mine and current == []
+
+
+def test_a_stream_without_a_number_is_an_error():
+    gpu = object.__new__(Gpu)
+    gpu._stream_id = lambda handle: (driver.CUresult.CUDA_ERROR_CONTEXT_IS_DESTROYED, None)
+    assert gpu.stream_number(0) == LEGACY_STREAM
+    with pytest.raises(DeviceError, match="number of stream 0x7 failed: CUDA_ERROR_CONTEXT_IS_DESTROYED"):
+        gpu.stream_number(7)

@@ -274,7 +274,12 @@ class Gpu:
 
     def stream_number(self, handle: int) -> int:
         """Return a number that no other stream of the process has or will have, unlike a raw handle."""
-        return LEGACY_STREAM if handle <= LEGACY_STREAM else int(self._stream_id(handle)[1])
+        if handle <= LEGACY_STREAM:
+            return LEGACY_STREAM
+        answer = self._stream_id(handle)
+        if answer[0]:
+            succeed(f"asking for the number of stream {handle:#x}", answer)
+        return int(answer[1])
 
     def synchronize(self) -> bool:
         """Wait for all work on the device; return false where that is not possible, because of a capture."""

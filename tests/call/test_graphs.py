@@ -118,6 +118,26 @@ def test_what_streams_keep_is_given_back(device, product):
     product()
 
 
+def test_no_thread_launches_between_the_wait_and_what_is_given_back(device, product, monkeypatch):
+    product()
+    [kept] = device.workspaces.values()
+    waits, free = [], device.free
+    monkeypatch.setattr(device, "synchronize", lambda: waits.append(kept.lock.locked()) or True)
+    monkeypatch.setattr(device, "free", lambda *given: waits.append("free") or free(*given))
+    assert workspace.release(device)
+    assert waits[-2:] == [True, "free"]
+
+
+def test_what_cannot_be_given_back_during_a_capture_is_given_back_later(device):
+    for handle in range(2, 2 + 70):
+        with workspace.of_stream(device, handle).lock:
+            workspace.of_stream(device, handle).address_of(256, "a test")
+        device.capturing.add(1000)
+    device.capturing.clear()
+    assert workspace.release(device) == 70 * 256
+    assert not any(each.open for each in device.made)
+
+
 def test_a_large_workspace_is_not_kept(device, product, monkeypatch):
     monkeypatch.setattr(driver, "MOST_KEPT", 100)
     for _ in range(4):
@@ -143,6 +163,27 @@ def test_a_graph_that_the_driver_refuses_is_an_error(device, product):
     device.launch_graph = lambda graph, handle: (CUresult.CUDA_ERROR_LAUNCH_FAILED,)
     with pytest.raises(DeviceError, match=r"launching the graph of fastsgemm_pipelined, fastsgemm_reduce_parts failed"):
         product()
+
+
+def test_kernels_are_launched_one_by_one_where_no_graph_can_be_made(device, product, monkeypatch):
+    asked = []
+
+    def refuse(nodes):
+        asked.append(nodes)
+        raise DeviceError("instantiating a graph failed: CUDA_ERROR_OUT_OF_MEMORY")
+
+    monkeypatch.setattr(device, "instantiate", refuse)
+    for _ in range(graphs.AFTER + 3):
+        product()
+    assert len(asked) == 1 and device.graph_launches == []
+
+
+def test_a_plan_without_a_graph_gets_none_beyond_the_limit_of_the_device(device, product, monkeypatch):
+    monkeypatch.setattr(graphs, "MOST_PER_DEVICE", 1)
+    for beta in (0.0, 0.5):  # of which each has graphs of its own
+        for _ in range(graphs.AFTER + 3):
+            product(beta=beta)
+    assert device.graphs == 1 and len(device.graph_launches) == 3
 
 
 def test_threads_never_have_the_same_graph(device, on_device, random):

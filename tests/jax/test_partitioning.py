@@ -17,6 +17,7 @@ from fastsgemm.jax import partitioning, product
 from fastsgemm.request import resolve
 
 OURS, DIVIDED = "@triton_kernel_call_ffi", "CustomSPMDPartitioning"
+NAMED = SimpleNamespace(axis_names=("x", "y"), size=2)  # as much of a mesh as is looked at
 ROWS, COLUMNS, WHOLE = PartitionSpec("x"), PartitionSpec(None, "x"), PartitionSpec()
 
 
@@ -91,21 +92,27 @@ def test_an_exported_program_is_left_to_xla(mesh):
     assert OURS in exported(sgemm)  # of gathered operands
     with fastsgemm.jax.enabled() as on:
         assert OURS not in exported(highest)
-    assert [line.reason for line in on.report().passed_on] == ["XLA partitions a program that is exported"]
+    assert [line.reason for line in on.report().passed_on] == ["XLA partitions the program and cannot be told how"]
 
 
 @pytest.mark.parametrize(
-    ("context", "partitioned"),
+    ("context", "partitioned", "known"),
     [
-        ({"num_devices": 1}, False),
-        ({"num_devices": 2}, True),
-        ({"mesh": SimpleNamespace(axis_names=("x", "y")), "manual_axes": frozenset("xy")}, False),
-        ({"mesh": SimpleNamespace(axis_names=("x", "y")), "manual_axes": frozenset("x")}, True),
+        ({"num_devices": 1, "device_assignment": (0,), "abstract_mesh": NAMED}, False, True),
+        ({"num_devices": 2, "device_assignment": (0, 1), "abstract_mesh": NAMED}, True, True),
+        ({"num_devices": 2, "device_assignment": (0, 1), "abstract_mesh": None}, True, False),
+        ({"num_devices": 2, "device_assignment": None, "abstract_mesh": NAMED}, True, False),
+        ({"mesh": NAMED, "manual_axes": frozenset("xy")}, False, False),
+        ({"mesh": NAMED, "manual_axes": frozenset("x")}, True, False),
+        ({"mesh": SimpleNamespace(axis_names=("x", "y"), size=1), "manual_axes": frozenset("x")}, False, False),
     ],
 )
-def test_what_is_partitioned(context, partitioned):
-    ctx = SimpleNamespace(module_context=SimpleNamespace(axis_context=SimpleNamespace(**context)))
-    assert partitioning.is_partitioned(ctx) == partitioned
+def test_what_is_partitioned(context, partitioned, known):
+    module = SimpleNamespace(
+        axis_context=SimpleNamespace(**context), lowering_parameters=SimpleNamespace(for_export=False)
+    )
+    ctx = SimpleNamespace(module_context=module)
+    assert (partitioning.is_partitioned(ctx), partitioning.can_divide(ctx)) == (partitioned, known)
 
 
 def test_within_shard_map_nothing_is_to_be_divided(mesh):
@@ -113,3 +120,21 @@ def test_within_shard_map_nothing_is_to_be_divided(mesh):
     text = lowered(f, A, B)
     assert DIVIDED not in text
     assert "(tensor<32x32xf32>, tensor<32x48xf32>) -> tensor<32x48xf32>" in text
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_where_some_axes_are_manual_xla_is_not_asked(count):
+    if len(jax.devices()) < count:
+        pytest.skip("needs two devices, or XLA_FLAGS=--xla_force_host_platform_device_count=2")
+    shape, kinds = (1, count), (AxisType.Auto, AxisType.Auto)
+    mesh = jax.make_mesh(shape, ("x", "y"), axis_types=kinds, devices=jax.devices()[:count])
+
+    def within(function):
+        return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=(ROWS, WHOLE), out_specs=ROWS, axis_names={"x"}))
+
+    text = lowered(within(sgemm), A, B)
+    assert OURS in text and DIVIDED not in text
+    with fastsgemm.jax.enabled() as on:
+        text = lowered(within(lambda a, b: jnp.matmul(a, b, precision="highest")), A, B)
+    assert DIVIDED not in text and (OURS in text) == (count == 1)
+    assert len(on.report().passed_on) == (count == 2)

@@ -220,14 +220,13 @@ class LoadedPlan:
                 workspace.free(gpu, handle, work)
 
     def _launch(self, handle: int, case: int, values: Values) -> None:
-        """Launch the kernels as a graph or, in the first calls, one by one."""
+        """Launch the kernels as a graph or, in the first calls and where no graph can be made, one by one."""
         graphs = self._graphs[case]
-        if graphs is not None:
-            graphs.launch(handle, values)
+        if graphs is not None and graphs.launch(handle, values):
             return
         self._launch_one_by_one(handle, case, values)
         self._calls[case] += 1
-        if self._calls[case] >= AFTER and self._gpu.has_graphs:
+        if graphs is None and self._calls[case] >= AFTER and self._gpu.has_graphs:
             selected = [
                 (launch, kernel)
                 for launch, kernel in zip(self.plan.launches, self._kernels, strict=True)

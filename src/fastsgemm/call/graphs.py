@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fastsgemm import device
 from fastsgemm.call.arguments import Arguments, Values
 from fastsgemm.call.plan import Launch
+from fastsgemm.errors import DeviceError
 from fastsgemm.known_devices import EARLY, compute_capability
 
 if TYPE_CHECKING:
@@ -55,24 +56,38 @@ class Graphs:
         self._gpu, self._launches = gpu, launches
         self._graphs: dict[_Call, _Graph] = {}
         self._missed: dict[_Call, None] = {}
+        self._refused = False  # by the driver
 
-    def launch(self, handle: int, values: Values) -> None:
-        """Launch all kernels with these arguments on the stream with this raw handle, which is not capturing."""
+    def launch(self, handle: int, values: Values) -> bool:
+        """Launch all kernels with these arguments on the stream with this raw handle, which is not capturing.
+
+        Returns
+        -------
+        bool
+            False if there is no graph and none can be made: then nothing was launched.
+        """
         call = handle, values
         graph = self._graphs.pop(call, None) or self._with_arguments(call)
+        if graph is None:
+            return False
         answer = self._gpu.launch_graph(graph.instance.executable, handle)
         if answer[0]:
             names = ", ".join(kernel.name for _, kernel in self._launches)
             device.succeed(f"launching the graph of {names}", answer)
         self._graphs[call] = graph
+        return True
 
-    def _with_arguments(self, call: _Call) -> _Graph:
-        """Return a graph with the arguments of a call: a new one if the call recurs, or else another call's."""
+    def _with_arguments(self, call: _Call) -> _Graph | None:
+        """Return a graph with the arguments of a call: a new one if the call recurs, or else another call's.
+
+        None: there is no other, and the device has as many as it may, or refuses another, as where it is out of memory.
+        """
         recurs = call in self._missed
         if len(self._missed) >= _MOST_MISSED:
             self._missed.clear()
         self._missed[call] = None
-        if not recurs or len(self._graphs) >= MOST_PER_PLAN or self._gpu.graphs >= MOST_PER_DEVICE:
+        full = self._refused or len(self._graphs) >= MOST_PER_PLAN or self._gpu.graphs >= MOST_PER_DEVICE
+        if full or not recurs:
             try:
                 graph = self._graphs.pop(next(iter(self._graphs)))
             except (StopIteration, KeyError, RuntimeError):  # none is left, or another thread has just taken it
@@ -84,4 +99,10 @@ class Graphs:
                     if answer[0]:
                         device.succeed("setting the arguments of a kernel in a graph", answer)
                 return graph
-        return _Graph(self._gpu, self._launches, call[1])
+        if self._refused or self._gpu.graphs >= MOST_PER_DEVICE:
+            return None
+        try:
+            return _Graph(self._gpu, self._launches, call[1])
+        except DeviceError:
+            self._refused = True  # asking again in each call would take longer than single launches
+            return None

@@ -59,8 +59,14 @@ class StreamWorkspace:
             free(self._gpu, self._handle if handle is None else handle, address)
 
     def give_back(self) -> int:
-        """Free it, once the device is idle, and return its size in bytes."""
+        """Wait until the device is idle, free it, and return its size in bytes; see `release`.
+
+        No other thread launches between: on a stream that the legacy one does not wait for, its kernels would still use
+        what is freed.
+        """
         with self.lock:
+            if not (self.size and self._gpu.synchronize()):
+                return 0
             size = self.size
             self._free(LEGACY_STREAM)  # its own stream may be gone
         return size
@@ -73,7 +79,9 @@ def of_stream(gpu: Gpu, handle: int) -> StreamWorkspace:
     if kept is None:
         if len(gpu.workspaces) >= _MOST_STREAMS:
             release(gpu)
-            gpu.workspaces.clear()
+            for gone, each in list(gpu.workspaces.items()):
+                if not each.size:  # else it could not be freed yet, because of a capture
+                    gpu.workspaces.pop(gone, None)
         kept = gpu.workspaces.setdefault(number, StreamWorkspace(gpu, handle))
     return kept
 
@@ -83,8 +91,6 @@ def release(gpu: Gpu) -> int:
 
     While a stream is being captured, the device cannot be waited for, and nothing is freed.
     """
-    if not gpu.synchronize():
-        return 0
     return sum(kept.give_back() for kept in list(gpu.workspaces.values()))
 
 

@@ -32,15 +32,18 @@ def is_partitioned(ctx: Any) -> bool:
     manual = getattr(context, "manual_axes", None)
     if manual is None:
         return bool(getattr(context, "num_devices", 1) > 1)
-    return bool(manual != frozenset(context.mesh.axis_names))
+    return bool(context.mesh.size > 1 and manual != frozenset(context.mesh.axis_names))
 
 
 def can_divide(ctx: Any) -> bool:
-    """Return whether XLA can ask for shares: not where the program is exported, or where JAX leaves the devices out."""
+    """Return whether XLA can ask how to divide a product, and names the axes of the devices when it does.
+
+    It cannot ask where a program is exported. Where some axes are manual and others not, axes have no names.
+    """
     module = ctx.module_context
     context = module.axis_context
-    known = hasattr(context, "mesh") or (context.device_assignment is not None and context.abstract_mesh is not None)
-    return known and not module.lowering_parameters.for_export
+    known = getattr(context, "device_assignment", None) is not None and not module.lowering_parameters.for_export
+    return known and getattr(context, "abstract_mesh", None) is not None
 
 
 def needs_devices(primitive: Primitive, needed: bool = True) -> None:

@@ -197,7 +197,7 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
     labels = contraction.labels_of(subscripts)
     partitioned = partitioning.is_partitioned(ctx)
     if partitioned and not partitioning.can_divide(ctx):
-        reason = reason or "XLA partitions a program that is exported"
+        reason = reason or "XLA partitions the program and cannot be told how"
     reason = reason or _of_shapes(labels, shapes)
     flops = contraction.flops(labels, *shapes)
     switch._count(f"{subscripts} of {shapes[0]} and {shapes[1]}", flops, reason)
