@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,19 @@ def steps(K: Any, alpha: Any, beta: Any) -> tuple[Any, Any]:
     if K and alpha:
         return K, alpha
     return _NO_STEPS, _MINUS_ZERO if beta else _ZERO
+
+
+def triangle_tiles(BM: int, BN: int, N: int) -> int:
+    """Return the number of tiles of an N x N C that meet its lower triangle, as ``device/raster.cuh`` counts them.
+
+    Groups of tile rows that are as high as a whole number of tiles is wide have the same number of tiles in their
+    squares below the diagonal, and the same on it.
+    """
+    rows = BN // gcd(BM, BN)  # of a group
+    groups = N // (rows * BM)
+    square, on_diagonal = rows * (rows * BM // BN), sum(-(-row * BM // BN) for row in range(1, rows + 1))
+    others = range(groups * rows + 1, -(-N // BM) + 1)
+    return groups * ((groups - 1) * square + 2 * on_diagonal) // 2 + sum(-(-min(row * BM, N) // BN) for row in others)
 
 
 def tiles(config: Config, problem: Problem) -> int:

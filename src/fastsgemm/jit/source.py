@@ -53,7 +53,7 @@ def generate(rung: Rung, config: Config, variant: Variant) -> str:
     if rung.reads_source:
         constants |= {"SOURCE": variant.source}
     if rung.guarded:
-        constants |= {"GUARD": int(variant.guard), "PEEL": int(variant.peel), "PAD": PAD}
+        constants |= {"GUARD": int(variant.guard), "PEEL": int(variant.peel), "PAD": PAD, "SYM": variant.sym}
     if rung.narrow:
         constants |= {"TRANS_C": int(variant.trans_c)}
     if isinstance(config, SkinnyConfig):
