@@ -99,7 +99,13 @@ def blocks(config: Config, problem: Problem) -> int:
     return count
 
 
-def reduction_blocks(M: int, N: int, count: int, in_order: bool = False) -> tuple[int, int]:
+def patch(elements: int) -> tuple[int, int]:
+    """Return height and width of the patch of a triangle that a block adds up, as ``device/triangle_patch.cuh`` does."""
+    height = 1 << (elements.bit_length() - 1) // 2
+    return height, elements // height
+
+
+def reduction_blocks(M: int, N: int, count: int, in_order: bool = False, sym: int = 0) -> tuple[int, int]:
     """Return blocks, and threads of a block, that add up `count` parts of an (M, N) product.
 
     Parameters
@@ -107,6 +113,8 @@ def reduction_blocks(M: int, N: int, count: int, in_order: bool = False) -> tupl
     M, N, count : int
     in_order : bool
         The parts are segments, and the kernel is ``reduce_segments``; else it is ``reduce_parts``.
+    sym : int
+        As in `fastsgemm.geometry.variants.Variant`; if it is not 0, M is N.
 
     Raises
     ------
@@ -117,7 +125,8 @@ def reduction_blocks(M: int, N: int, count: int, in_order: bool = False) -> tupl
     threads, few = constants["THREADS"], count <= constants["SERIAL_PARTS"]
     elements = threads * constants.get("ELEMENTS", 1)  # of a block with one thread for each, or ELEMENTS a thread
     sharing = constants["GROUPS" if in_order else "PARTIAL_SUMS"]  # threads of an element
-    blocks = -(-M * N // (elements if few else elements // sharing))
+    elements = elements if few else elements // sharing
+    blocks = triangle_tiles(*patch(elements), N) if sym else -(-M * N // elements)
     if blocks > MAX_BLOCKS:
         raise ShapeError(
             f"C of {M} x {N} needs {blocks} blocks that add up its parts, the limit of a grid is {MAX_BLOCKS}"

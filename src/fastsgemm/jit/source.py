@@ -26,8 +26,8 @@ _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
 HELPERS = {
     "copy_strided": {"THREADS": 256, "ELEMENTS": 4},
     "pack": {"THREADS": 256, "TILE": 64, "VECTOR": 4},
-    "reduce_parts": REDUCTION | {"SOURCE": 0},
-    "reduce_segments": SEGMENT_REDUCTION | {"SOURCE": 0},
+    "reduce_parts": REDUCTION | {"SOURCE": 0, "SYM": 0},
+    "reduce_segments": SEGMENT_REDUCTION | {"SOURCE": 0, "SYM": 0},
 }
 
 _HOPPER_ONLY = ("11_fp16x3.cu",)  # wgmma and setmaxnreg
