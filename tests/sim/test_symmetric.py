@@ -1,4 +1,4 @@
-"""Symmetric results on the simulated device: half the tiles, each element written once, the bits of the whole product."""
+"""Symmetric results on the simulated device: half the tiles, every element written once, the bits of whole products."""
 
 import dataclasses
 import itertools
@@ -11,13 +11,13 @@ from fastsgemm import rungs
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource, Source
-from fastsgemm.geometry.layout import Stored, stored
+from fastsgemm.geometry.layout import Stored, row_major, stored
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.jit import source as jit_source
 from fastsgemm.sim import Machine, Region
 from fastsgemm.sim.errors import RaceError
 
-RUNG, IN_ORDER = rungs.find("pipelined"), rungs.PIPELINED_IN_ORDER
+RUNG = rungs.find("pipelined")
 BOTH, LOWER, UPPER = 1, 2, 3
 SMALL = PipelinedConfig(
     32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, CP_ASYNC=0, SPREAD=0, SPLIT_K=1
@@ -59,50 +59,59 @@ def operand(x):
     return Operand(x.shape[-2:], how, x.ctypes.data % 16 if x.base is None else 0, tuple(steps))
 
 
-def launch(config, A, B, C, sym, alpha=1.0, beta=0.0, source=None, rung=RUNG):
-    """Compute C <- alpha A B + beta C, or what SYM says of it, by a config; return the report of the product."""
+def launch(config, A, B, C, sym, alpha=1.0, beta=0.0, source=None):
+    """Compute C <- alpha A B + beta C, or what SYM says of it, by a config.
+
+    Returns the report of the product, with the accesses to C of the kernel that stores it.
+    """
     lying = None
     if source is not None:
         *steps, down, right = (stride // 4 for stride in source.strides)
         lying = Source((down, right), tuple(steps))
     call = variants.call_for(*map(operand, (A, B, C)), extents=C.shape[:-2], source=lying)
-    variant = variants.variant_for(rung, call, config, 0)
+    variant = variants.variant_for(RUNG, call, config, 0)
     parts, chunk = grid.split(config, call.problem.K)
     N, K = call.problem.N, call.problem.K
-    tiles = grid.triangle_tiles(config.BM, config.BN, N) if sym else grid.tiles(config, call.problem)
-    a, b = ("B", "A") if call.swap_ab else ("A", "B")
-    chain = grid.chain(config, K)
-    batch, last = call.batch, call.batch.packed
-    if call.source is not None:
-        last = (BatchAndSource(batch, call.source, "S").packed(0), ADDRESS_PLACE, "S")
     into = {"C": Region(C, read=bool(beta) and source is None, write=True, complete=sym in (0, BOTH))}
     if source is not None:
         into["S"] = Region(source, read=bool(beta))
-    machine, shape = Machine("sm_90"), (config.threads, config.shared_bytes)
-    operands = {"A": Region(A), "B": Region(B)}
-    if parts == 1:
-        text = jit_source.generate(rung, config, replace(variant, sym=sym))
-        args = (N, N, K, alpha, a, call.lda, b, call.ldb, beta, "C", call.ldc, chunk, N * N, chain, last)
-        return machine.launch(text, rung.kernel, (tiles, *batch.grid), *shape, args, operands | into)
-    text = jit_source.generate(rung, config, replace(variant, sym=LOWER if sym else 0))
-    W = np.full((batch.count, parts, N, N), np.nan, np.float32)
-    steps = tuple(np.prod(batch.extents[at + 1 :], dtype=int) * parts * N * N for at in range(len(batch.extents)))
-    sums = replace(batch, c=steps).packed
-    args = (N, N, K, 1.0, a, call.lda, b, call.ldb, 0.0, "W", N, chunk, N * N, chain, sums)
-    partial = {"W": Region(W, read=False, write=True, complete=not sym)}
-    report = machine.launch(text, rung.kernel, (tiles * parts, *batch.grid), *shape, args, operands | partial)
-    name = "reduce_segments" if config.segment else "reduce_parts"
-    text = jit_source.helper(name, SYM=sym, SOURCE=int(source is not None))
-    blocks, threads = grid.reduction_blocks(N, N, parts, config.segment > 0, sym)
-    last = replace(batch, a=steps).packed
-    if call.source is not None:
-        last = (BatchAndSource(replace(batch, a=steps), call.source, "S").packed(0), ADDRESS_PLACE, "S")
-    args = (N, N, parts, "W", N * N, alpha, beta, "C", *call.strides_c, last)
-    adding = machine.launch(
-        text, rungs.kernel_name(name), (blocks, *batch.grid), threads, 0, args, {"W": Region(W)} | into, early=True
-    )
-    report.total.stores["C"], report.total.loads["C"] = adding.total.stores["C"], adding.total.loads["C"]
+    batch, written = call.batch, into
+    (to, ld), (one, two), last, kind = ("C", call.ldc), (alpha, beta), last_argument(call, batch), sym
+    if parts > 1:
+        W = np.full((batch.count, parts, N, N), np.nan, np.float32)
+        steps = row_major(batch.extents, size=parts * N * N)
+        written = {"W": Region(W, read=False, write=True, complete=not sym)}
+        (to, ld), (one, two), last, kind = ("W", N), (1.0, 0.0), replace(batch, c=steps).packed, sym and LOWER
+    a, b = ("B", "A") if call.swap_ab else ("A", "B")
+    tiles = grid.triangle_tiles(config.BM, config.BN, N) if sym else grid.tiles(config, call.problem)
+    args = (
+        N, N, K, one, a, call.lda, b, call.ldb, two, to, ld, chunk, N * N, grid.chain(config, K), last,
+    )  # fmt: skip
+    report = Machine("sm_90").launch(
+        jit_source.generate(RUNG, config, replace(variant, sym=kind)), RUNG.kernel, (tiles * parts, *batch.grid),
+        config.threads, config.shared_bytes, args, {"A": Region(A), "B": Region(B)} | written,
+    )  # fmt: skip
+    if parts > 1:
+        adding = add_up(call, W, replace(batch, a=steps), sym, alpha, beta, into)
+        report.total.stores["C"], report.total.loads["C"] = adding.total.stores["C"], adding.total.loads["C"]
     return report
+
+
+def last_argument(call, batch):
+    """A batch, with where the source lies if there is one."""
+    if call.source is None:
+        return batch.packed
+    return (BatchAndSource(batch, call.source, "S").packed(0), ADDRESS_PLACE, "S")
+
+
+def add_up(call, W, batch, sym, alpha, beta, into):
+    """Add up the parts in W; return the report."""
+    _, parts, N, _ = W.shape
+    text = jit_source.helper("reduce_parts", SYM=sym, SOURCE=int(call.source is not None))
+    blocks, threads = grid.reduction_blocks(N, N, parts, sym=sym)
+    args = (N, N, parts, "W", N * N, alpha, beta, "C", *call.strides_c, last_argument(call, batch))
+    name, regions = rungs.kernel_name("reduce_parts"), {"W": Region(W)} | into
+    return Machine("sm_90").launch(text, name, (blocks, *batch.grid), threads, 0, args, regions, early=True)
 
 
 def triangle(N, sym, order="C"):
@@ -116,12 +125,12 @@ def same_bits(found, expected):
     np.testing.assert_array_equal(np.ascontiguousarray(found).view(np.uint32), np.ascontiguousarray(expected).view("I"))
 
 
-def compare(config, A, B, C, sym, alpha=1.0, beta=0.0, source=None, rung=RUNG):
+def compare(config, A, B, C, sym, alpha=1.0, beta=0.0, source=None):
     """Compare with the whole product of the same config; return both reports."""
     whole, before = C.copy(order="K"), C.copy(order="K")
     order = "F" if C.strides[-2] == 4 != C.strides[-1] else "C"
-    whole_report = launch(config, A, B, whole, 0, alpha, beta, source, rung)
-    report = launch(config, A, B, C, sym, alpha, beta, source, rung)
+    whole_report = launch(config, A, B, whole, 0, alpha, beta, source)
+    report = launch(config, A, B, C, sym, alpha, beta, source)
     N = C.shape[-1]
     kept = triangle(N, sym, order)
     same_bits(np.where(kept, C, before), C)  # nothing else is written
@@ -145,8 +154,7 @@ def test_the_configs_are_legal(name):
 def test_a_triangle_has_the_bits_of_the_whole_product(name, sym, layout, N, order, beta):
     """A A^T and A^T A, aligned and not; C need not be symmetric, and holds NaN where it is not read."""
     K = 37 if N % 4 else 36
-    A = drawn(N, K)
-    A = as_stored(A if layout == "NT" else A, layout == "TN")
+    A = as_stored(drawn(N, K), layout == "TN")
     C = drawn(N, N, seed=2) if beta else np.full((N, N), np.nan, np.float32)
     C = as_stored(C, order == "F", 0 if N % 4 else 4)
     compare(CONFIGS[name], A, A.T, C, sym, 0.7, beta)
@@ -163,14 +171,32 @@ def test_parts_are_added_up_for_one_triangle(name, sym, order, N, beta):
     compare(SPLITS[name], A, A.T, as_stored(C, order == "F"), sym, 0.7, beta)
 
 
-@pytest.mark.sampled(every=5)
-@pytest.mark.parametrize("parts", [3, 17])
+@pytest.mark.sampled(every=7)
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [*(("reduce_parts", n) for n in (0, 1, 8, 9, 300)), *(("reduce_segments", n) for n in (1, 2, 16, 17, 300))],
+)
 @pytest.mark.parametrize("sym", [BOTH, LOWER, UPPER])
-@pytest.mark.parametrize("N", [33, 128])
-def test_segments_are_added_up_for_one_triangle(N, sym, parts):
-    config = rungs.in_order(dataclasses.replace(SMALL, BK=32, WM=16, WN=16, TM=2, TN=2, SPLIT_K=2), 4096)
-    A = drawn(N, config.segment * parts - 100)
-    compare(config, A, A.T, drawn(N, N, seed=2), sym, 0.7, -0.5, rung=IN_ORDER)
+@pytest.mark.parametrize(("N", "strides"), [(3, (11, 1)), (37, (1, 41)), (70, (72, 1))])
+def test_the_sums_alone(N, strides, sym, name, count, beta):
+    """The parts hold nothing above the diagonal; the sums have the order of those of a whole product."""
+    W = drawn(max(1, count), N, N)
+    results = []
+    for kind in (0, sym):
+        memory = np.full(6000, np.nan if beta == 0 else 7.0, np.float32)
+        view = np.lib.stride_tricks.as_strided(memory, (N, N), [4 * stride for stride in strides])
+        view[...] = drawn(N, N, seed=2) if beta else np.nan
+        parts = np.where(np.tril(np.ones((N, N), bool)), W, np.nan if kind else W.swapaxes(1, 2)).astype(np.float32)
+        args = (N, N, count, "W", N * N, 1.5, beta, "C", *strides, Batch().packed)
+        regions = {"W": Region(parts), "C": Region(memory.reshape(1, -1), write=True, read=bool(beta))}
+        blocks = grid.reduction_blocks(N, N, count, name == "reduce_segments", kind)
+        text = jit_source.helper(name, SYM=kind)
+        report = Machine().launch(text, rungs.kernel_name(name), *blocks, 0, args, regions)
+        kept = triangle(N, kind)
+        assert report.total.stores["C"].bytes == 4 * kept.sum()
+        results.append(np.where(kept, view, 0))
+    same_bits(results[1], np.where(triangle(N, sym), results[0], 0))
 
 
 SOURCES = {

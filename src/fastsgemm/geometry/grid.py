@@ -100,7 +100,7 @@ def blocks(config: Config, problem: Problem) -> int:
 
 
 def patch(elements: int) -> tuple[int, int]:
-    """Return height and width of the patch of a triangle that a block adds up, as ``device/triangle_patch.cuh`` does."""
+    """Return height and width of the patch of a triangle that a block adds up; see ``device/triangle_patch.cuh``."""
     height = 1 << (elements.bit_length() - 1) // 2
     return height, elements // height
 

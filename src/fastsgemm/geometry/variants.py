@@ -257,8 +257,8 @@ class Variant(Struct, frozen=True):
         0: beta multiplies C. 4 or 1: it multiplies the source, of which so many floats are read at a time; always 0 on
         rungs 1 to 8.
     sym : int
-        0: all of C is computed and stored. 1: C is symmetric, and the tiles of one triangle are stored twice. 2, 3: only
-        the lower or the upper triangle is stored. Always 0 but on rung 9; see ``cuda_src/device/triangle.cuh``.
+        0: all of C is stored. 1: the product is symmetric, and its lower triangle is stored twice. 2, 3: only the lower
+        or the upper triangle is stored. Always 0 but on rung 9; see ``cuda_src/device/triangle.cuh``.
     """
 
     trans_a: bool = False
