@@ -440,7 +440,19 @@ def test_a_family_declares_the_constants_and_the_defaults_of_its_kernel(file, fa
     text = (resources.folder("cuda_src") / file).read_text()
     block = re.search("(constants:begin|ifndef CONSTANTS).*?(constants:end|#endif)", text, re.DOTALL)[0]
     declared = {name: int(value) for name, value in re.findall(r"^constexpr int (\w+) = (-?\d+);", block, re.MULTILINE)}
-    of_operands = {"TRANS_A", "TRANS_B", "TRANS_C", "VEC_A", "VEC_B", "VEC_C", "GUARD", "PEEL", "BATCHED", "SOURCE"}
+    of_operands = {
+        "TRANS_A",
+        "TRANS_B",
+        "TRANS_C",
+        "VEC_A",
+        "VEC_B",
+        "VEC_C",
+        "GUARD",
+        "PEEL",
+        "BATCHED",
+        "SOURCE",
+        "SYM",
+    }
     of_launches = {"SPLIT_K", *(["SEGMENT", "PARTIAL_ACCUMULATORS"] if family is PipelinedConfig else [])}
     assert {*family.declared()} - of_launches == declared.keys() - of_operands - {
         "PAD",
