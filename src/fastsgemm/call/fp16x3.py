@@ -285,4 +285,4 @@ class _Builder:
         )  # fmt: skip
 
     def _kernel(self, file: str, constants: dict[str, int], shared_bytes: int = 0) -> Kernel:
-        return kernel.with_constants(self.draft.gpu, file, constants, self.draft.handle, shared_bytes)
+        return kernel.with_constants(self.draft.gpu, file, constants | {"SYM": 0}, self.draft.handle, shared_bytes)
