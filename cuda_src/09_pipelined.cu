@@ -237,8 +237,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     if constexpr (VEC == 1 || SYM) __syncthreads();  // WarpStore writes where slower warps may still read
     if (slice != 0) return;
     if constexpr (SYM)
-        SymmetricStore<Traits, VEC>::store(shared, acc, tile.m + warp_m, tile.n + warp_n, own,
-                                           own.n + BN - 1 > own.m, N, alpha, beta, C, ldc, old);
+        SymmetricStore<Traits, VEC_C>::store(shared, acc, tile.m + warp_m, tile.n + warp_n, own,
+                                             own.n + BN - 1 > own.m, N, alpha, beta, C, ldc, old);
     else if constexpr (VEC == 1)
         WarpStore<Traits>::store(shared, acc, tile.m + warp_m, tile.n + warp_n, own.m, own.n, M, N, alpha,
                                  beta, C, ldc, old);

@@ -3,17 +3,13 @@
 // warp lays its own rows through shared memory and stores 32 neighbours at a time. It waits for no other
 // warp.
 //
-// With MIRRORED it stores the transposed tile, whose rows are the columns that the warp has: the traits
-// describe that tile (MirroredTraits in device/symmetric_store.cuh), the accumulators are those of the warp.
-//
-// Traits: TM, TN, WNITER, WSUBM, WSUBN, ROWS, COLS, THREADS_PER_SLICE, SCRATCH_BYTES (of shared memory), SYM;
-// with MIRRORED, SUBTILE_ROWS.
+// Traits: TM, TN, WNITER, WSUBM, WSUBN, ROWS, COLS, THREADS_PER_SLICE, SCRATCH_BYTES (of shared memory).
 #pragma once
 #include "device/epilogue.cuh"
 #include "device/shared_memory.cuh"
 #include "device/triangle.cuh"
 
-template <class Traits, Triangle TRIANGLE = Triangle::WHOLE, bool MIRRORED = false>
+template <class Traits, Triangle TRIANGLE = Triangle::WHOLE>
 struct WarpStore {
     static constexpr int TM = Traits::TM, TN = Traits::TN, WNITER = Traits::WNITER;
     static constexpr int WSUBM = Traits::WSUBM, WSUBN = Traits::WSUBN;
@@ -40,37 +36,22 @@ struct WarpStore {
     }
     static constexpr int PASS_ROWS = rows_per_pass();
     static_assert(PASS_ROWS > 0, "a row of every thread fits into shared memory");
-    // Floats of a warp. With SYM it stores twice, and what it takes must not depend on how.
-    static constexpr int SHARE = Traits::SYM ? Traits::SCRATCH_BYTES / 4 / (Traits::THREADS_PER_SLICE / 32)
-                                             : PASS_ROWS * WNITER * PATCH;
-
-    // Lanes are counted along the rows of the tile that is stored.
-    static __device__ __forceinline__ int place(int lane) {
-        constexpr int DOWN = WSUBM / TM;
-        return MIRRORED ? lane % DOWN * (WSUBN / TN) + lane / DOWN : lane;
-    }
-
-    // Result j of a lane in its row i of the tile that is stored.
-    template <class Accumulators>
-    static __device__ __forceinline__ float result(const Accumulators &acc, int i, int j) {
-        if constexpr (MIRRORED)
-            return acc[i / Traits::SUBTILE_ROWS * TN + j][i % Traits::SUBTILE_ROWS];
-        else
-            return acc[i][j];
-    }
+    // Floats of a warp. Of a triangle, MirroredStore uses the same ones after this store.
+    static constexpr int SHARE = TRIANGLE == Triangle::WHOLE
+                                     ? PASS_ROWS * WNITER * PATCH
+                                     : Traits::SCRATCH_BYTES / 16 / (Traits::THREADS_PER_SLICE / 32) * 4;
 
     // Write the rows of a pass, from `first` on, to this lane's place in shared memory. Registers need fixed
     // numbers, so this is written out for each pass. What follows is a loop over the passes.
-    template <class Accumulators>
-    static __device__ __forceinline__ void write_pass(unsigned mine, const Accumulators &acc, int first) {
+    static __device__ __forceinline__ void write_pass(unsigned mine, const float (&acc)[ROWS][COLS],
+                                                      int first) {
 #pragma unroll
         for (int each = 0; each < ROWS; each += PASS_ROWS) {
             if (first != each) continue;
 #pragma unroll
             for (int e = 0; e < PASS_ROWS * COLS; ++e) {
                 const int i = e / COLS, j = e % COLS;
-                store_shared(mine + 4 * ((i * WNITER + j / TN) * PATCH + j % TN * LD),
-                             result(acc, each + i, j));
+                store_shared(mine + 4 * ((i * WNITER + j / TN) * PATCH + j % TN * LD), acc[each + i][j]);
             }
         }
     }
@@ -78,8 +59,8 @@ struct WarpStore {
     // Store the warp tile that begins at (m, n): what is from (first_m, first_n) on, inside the matrix and in
     // the triangle. No thread may still use `scratch` for anything else. Old is OldC or what it can be
     // exchanged for.
-    template <class Accumulators, class Old>
-    static __device__ __forceinline__ void store(float *scratch, const Accumulators &acc, int m, int n,
+    template <class Old>
+    static __device__ __forceinline__ void store(float *scratch, const float (&acc)[ROWS][COLS], int m, int n,
                                                  int first_m, int first_n, int M, int N, float alpha,
                                                  float beta, float *C, long long ldc, const Old &values) {
         const int lane = threadIdx.x % 32;
@@ -90,7 +71,7 @@ struct WarpStore {
 #pragma unroll 1
         for (int first = 0; first < ROWS; first += PASS_ROWS) {
             if (first) __syncwarp();  // the lanes have read the pass before
-            write_pass(shared_address(mine + place(lane)), acc, first);
+            write_pass(shared_address(mine + lane), acc, first);
             __syncwarp();  // the lanes have written
             const float *const from = mine + lane % TN * LD + lane / TN;
             const auto store_rows = [&](bool reads_old) {
@@ -114,11 +95,6 @@ struct WarpStore {
                     const bool edge = (first + i + 1) % TM == 0;  // of the thread tile
                     m += edge ? WSUBM - TM + 1 : 1;
                     line += edge ? (WSUBM - TM + 1) * ldc : ldc;
-                    if constexpr (MIRRORED)
-                        if ((first + i + 1) % Traits::SUBTILE_ROWS == 0) {  // to the next sub-tile
-                            constexpr int HEIGHT = Traits::SUBTILE_ROWS / TM * WSUBM;
-                            m -= HEIGHT, line -= HEIGHT * ldc, n += WSUBN;
-                        }
                 }
             };
             if (beta == 0.0f)  // one branch here, and none for each element
