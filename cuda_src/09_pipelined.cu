@@ -39,6 +39,7 @@ constexpr int GUARD = 0;     // 1: M < BM or N < BN, and the copies check the ed
 constexpr int PEEL = 0;      // 1: the end of K, behind a whole tile or more, is multiplied first
 constexpr int BATCHED = 0;   // 1: the grid has several products, see device/batch.cuh
 constexpr int SOURCE = 0;    // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
+constexpr int SYM = 0;       // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
 // constants:end
 
 #include "device/dependent_launch.cuh"
@@ -50,6 +51,7 @@ constexpr int SOURCE = 0;    // 0: beta multiplies C; 1, 4: the source, read so 
 #include "device/raster.cuh"
 #include "device/sliced_k.cuh"
 #include "device/source.cuh"
+#include "device/symmetric_store.cuh"
 #include "device/thread_store.cuh"
 #include "device/warp_store.cuh"
 
@@ -112,6 +114,7 @@ struct Traits {
     static constexpr int TILE_A_BYTES = 4 * PipelinedCopy<A>::FLOATS,
                          STAGE_BYTES = TILE_A_BYTES + 4 * PipelinedCopy<B>::FLOATS;
     static constexpr int SCRATCH_BYTES = 2 * STAGE_BYTES;  // of shared memory that the main loop leaves free
+    static constexpr int SYM = ::SYM;
 };
 constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
 
@@ -181,9 +184,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
     launch_dependents();  // reduce_parts, which adds up the parts, or the other share of a C that was cut
-    const unsigned tiles = count_tiles<BM, BN>(M, N);
+    const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);
     const int part = blockIdx.x / tiles;
-    const Tile own = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
+    const Tile own = tile_of_block<BM, BN, GROUP_M, SYM>(M, N, blockIdx.x % tiles);
     const Tile tile{PipelinedCopy<TraitsA>::first(own.m, M), PipelinedCopy<TraitsB>::first(own.n, N)};
     const int k_first = part * k_chunk;
     const int depth = max(0, min(K - k_first, k_chunk));
@@ -236,9 +239,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     C += part * split_stride;
     const OldValues<SOURCE> old(batch);
     constexpr int VEC = TN < VEC_C ? 1 : VEC_C;
-    if constexpr (VEC == 1) __syncthreads();  // WarpStore writes where slower warps may still read
+    if constexpr (VEC == 1 || SYM) __syncthreads();  // WarpStore writes where slower warps may still read
     if (slice != 0) return;
-    if constexpr (VEC == 1)
+    if constexpr (SYM)
+        SymmetricStore<Traits, VEC_C>::store(shared, acc, tile.m + warp_m, tile.n + warp_n, own,
+                                             own.n + BN - 1 > own.m, N, alpha, beta, C, ldc, old);
+    else if constexpr (VEC == 1)
         WarpStore<Traits>::store(shared, acc, tile.m + warp_m, tile.n + warp_n, own.m, own.n, M, N, alpha,
                                  beta, C, ldc, old);
     else

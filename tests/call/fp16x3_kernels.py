@@ -125,7 +125,9 @@ def store(C, sums, alpha, beta, down, right, old):
     C[stored] = (scaled + beta * old if beta else scaled)[stored]
 
 
-def reduce_fp16x3(VEC_C, SOURCE):
+def reduce_fp16x3(VEC_C, SOURCE, SYM):
+    assert not SYM
+
     def kernel(M, N, parts, W, ldw, part_stride, alpha, rows, columns, beta, C, ldc, *source):
         assert W % 16 == ldw % 4 == 0
         assert C % (4 * VEC_C) == 0 and ldc % VEC_C == 0

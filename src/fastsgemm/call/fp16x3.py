@@ -197,7 +197,7 @@ class _Builder:
     def _add_product(self, t: Tiling, a: Pairs, b: Pairs, into: _Target, exceptions: Matrix) -> None:
         """Multiply split operands, into C or into the partial sums."""
         config, vec = self.config, 1 if self.trans_c else into.vec
-        constants = config.compiled | {"TRANS_C": int(self.trans_c), "VEC_C": vec, "SOURCE": into.source_vec(vec)}
+        constants = config.compiled | {"TRANS_C": int(self.trans_c), "VEC_C": vec, "SOURCE": into.source_vec(vec), "SYM": 0}
         pairs, infos, lines, source = [a.pairs, b.pairs], [a.info, b.info], [t.M, t.N], into.source_arguments
         if isinstance(config, Fp16x3Config):
             constants["SPLIT_BEFORE"] = t.split_before(self.before)
@@ -217,7 +217,7 @@ class _Builder:
 
     def _add_reduction(self, t: Tiling, a: Pairs, b: Pairs, sums: Matrix, into: _Target) -> None:
         """Add up the partial sums, scale them and store them."""
-        constants = {"VEC_C": into.vec, "SOURCE": into.source_vec(into.vec)}
+        constants = {"VEC_C": into.vec, "SOURCE": into.source_vec(into.vec), "SYM": 0}
         self.draft.add(
             spec("reduce_fp16x3.cu", constants), (t.reduction_blocks,), geometry.REDUCE_THREADS,
             (
@@ -234,7 +234,7 @@ class _Builder:
             for operand, line, lines in zip(self.operands, first, (t.M, t.N), strict=True)
         )
         self.draft.add(
-            spec("guard_fp16x3.cu", {"SOURCE": into.source_vec(1)}), (self.draft.traits.multiprocessors,),
+            spec("guard_fp16x3.cu", {"SOURCE": into.source_vec(1), "SYM": 0}), (self.draft.traits.multiprocessors,),
             geometry.GUARD_THREADS,
             (
                 *map(np.int32, (t.M, t.N, self.K)), Scalar.ALPHA, A, *A.strides, B, *B.strides[::-1],

@@ -260,6 +260,9 @@ class Variant(Struct, frozen=True):
     source : int
         0: beta multiplies C. 4 or 1: it multiplies the source, of which so many floats are read at a time; always 0 on
         rungs 1 to 8.
+    sym : int
+        0: all of C is stored. 1: the product is symmetric, and its lower triangle is stored twice. 2, 3: only the lower
+        or the upper triangle is stored. Always 0 but on rung 9; see ``cuda_src/device/triangle.cuh``.
     """
 
     trans_a: bool = False
@@ -272,6 +275,7 @@ class Variant(Struct, frozen=True):
     peel: bool = False
     batched: bool = False
     source: int = 0
+    sym: int = 0
 
     @property
     def layout(self) -> str:

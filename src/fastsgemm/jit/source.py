@@ -28,8 +28,8 @@ _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
 HELPERS = {
     "copy_strided": {"THREADS": 256, "ELEMENTS": 4},
     "pack": {"THREADS": 256, "TILE": 64, "VECTOR": 4},
-    "reduce_parts": REDUCTION | {"SOURCE": 0},
-    "reduce_segments": SEGMENT_REDUCTION | {"SOURCE": 0},
+    "reduce_parts": REDUCTION | {"SOURCE": 0, "SYM": 0},
+    "reduce_segments": SEGMENT_REDUCTION | {"SOURCE": 0, "SYM": 0},
 }
 
 _HOPPER_ONLY = ("11_fp16x3.cu",)  # wgmma and setmaxnreg
@@ -84,7 +84,7 @@ def rung_spec(rung: Rung, config: Config, variant: Variant) -> KernelSpec:
     if rung.reads_source:
         constants |= {"SOURCE": variant.source}
     if rung.guarded:
-        constants |= {"GUARD": int(variant.guard), "PEEL": int(variant.peel), "PAD": PAD}
+        constants |= {"GUARD": int(variant.guard), "PEEL": int(variant.peel), "PAD": PAD, "SYM": variant.sym}
     if rung.narrow:
         constants |= {"TRANS_C": int(variant.trans_c)}
     if isinstance(config, SkinnyConfig):
