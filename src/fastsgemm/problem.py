@@ -1,14 +1,33 @@
-"""A problem: M, N, K, a layout and a batch; how it is written, and how far two of them are apart."""
+"""A problem: M, N, K, a layout and a batch; how it is written, and how far two are apart; and symmetric results."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import IntEnum
 
 from fastsgemm import arguments
 from fastsgemm.errors import ShapeError
 
 _MOST_DIGITS = 20  # Python refuses to read more than 4300
+
+
+class Sym(IntEnum):
+    """What of a result is computed and stored: the constant SYM of the kernels, see ``cuda_src/device/triangle.cuh``.
+
+    With all but WHOLE, alpha A B is symmetric and one triangle of it is computed.
+    """
+
+    WHOLE = 0
+    BOTH = 1  # it is stored twice, the second time transposed
+    LOWER = 2  # only this triangle of C is stored
+    UPPER = 3
+
+    @property
+    def transposed(self) -> Sym:
+        """The same elements as those of C^T."""
+        return {Sym.LOWER: Sym.UPPER, Sym.UPPER: Sym.LOWER}.get(self, self)
+
 
 LAYOUTS: tuple[str, ...] = ("NN", "NT", "TN", "TT")
 WRITTEN = "M,N,K[,LAYOUT][,xCOUNT]"  # how a problem is written, in the help of the commands

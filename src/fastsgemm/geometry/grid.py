@@ -9,7 +9,7 @@ import numpy as np
 
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.errors import ShapeError
-from fastsgemm.problem import Problem
+from fastsgemm.problem import Problem, Sym
 
 MAX_BLOCKS = 2**31 - 1  # of a one-dimensional grid
 
@@ -69,26 +69,29 @@ def triangle_tiles(BM: int, BN: int, N: int) -> int:
     return groups * ((groups - 1) * square + 2 * on_diagonal) // 2 + sum(-(-min(row * BM, N) // BN) for row in others)
 
 
-def tiles(config: Config, problem: Problem) -> int:
-    """Return the number of tiles of the C of one product, for a problem as the rung computes it."""
+def tiles(config: Config, problem: Problem, sym: Sym = Sym.WHOLE) -> int:
+    """Return the number of tiles that are computed of the C of one product, for a problem as the rung computes it."""
+    if sym:
+        return triangle_tiles(config.BM, config.BN, problem.N)
     return -(-problem.M // config.BM) * -(-problem.N // config.BN)
 
 
-def blocks(config: Config, problem: Problem) -> int:
-    """Return the number of blocks of the one-dimensional grid: one for each tile of C and part of K.
+def blocks(config: Config, problem: Problem, sym: Sym = Sym.WHOLE) -> int:
+    """Return the number of blocks of the one-dimensional grid: one for each tile that is computed and part of K.
 
     Parameters
     ----------
     config : Config
     problem : Problem
         As the rung computes it; see `with_swap_ab`.
+    sym : Sym
 
     Raises
     ------
     ShapeError
         The grid would be larger than the hardware allows.
     """
-    count = tiles(config, problem)
+    count = tiles(config, problem, sym)
     if config.split_k > 1:
         count *= split(config, problem.K)[0]
     if count > MAX_BLOCKS:
@@ -105,7 +108,7 @@ def patch(elements: int) -> tuple[int, int]:
     return height, elements // height
 
 
-def reduction_blocks(M: int, N: int, count: int, in_order: bool = False, sym: int = 0) -> tuple[int, int]:
+def reduction_blocks(M: int, N: int, count: int, in_order: bool = False, sym: Sym = Sym.WHOLE) -> tuple[int, int]:
     """Return blocks, and threads of a block, that add up `count` parts of an (M, N) product.
 
     Parameters
@@ -113,8 +116,8 @@ def reduction_blocks(M: int, N: int, count: int, in_order: bool = False, sym: in
     M, N, count : int
     in_order : bool
         The parts are segments, and the kernel is ``reduce_segments``; else it is ``reduce_parts``.
-    sym : int
-        As in `fastsgemm.geometry.variants.Variant`; if it is not 0, M is N.
+    sym : Sym
+        If it is not WHOLE, M is N.
 
     Raises
     ------

@@ -48,6 +48,16 @@ def stored(shape: Pair, strides: Pair) -> Stored | None:
     return Stored(True, right) if down == 1 else None
 
 
+def is_transpose(one: Lying, other: Lying) -> bool:
+    """Return whether matrices, or batches of them, are others transposed if both begin at the same address."""
+    (shape, strides), (shape_2, strides_2) = one, other
+    return (
+        len(shape) == len(strides) == len(shape_2) == len(strides_2) > 1
+        and tuple(shape) == (*shape_2[:-2], shape_2[-1], shape_2[-2])
+        and tuple(strides) == (*strides_2[:-2], strides_2[-1], strides_2[-2])
+    )
+
+
 def offset(element: Pair, strides: Pair) -> int:
     """Return the distance of an element from element (0, 0), in bytes."""
     return ITEM * (element[0] * strides[0] + element[1] * strides[1])

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsgemm.config import SEGMENT, Config
-from fastsgemm.geometry.grid import MAX_BLOCKS, tiles
+from fastsgemm.geometry.grid import MAX_BLOCKS, tiles, triangle_tiles
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import partial_accumulators, probes
 from fastsgemm.heuristics.curve_arrays import Floats, floats, layout_factors, whole_loads
@@ -283,6 +283,10 @@ class CostModel:
             if product.tiles is not None:
                 own = tiles.reshape(-1, configs)[plane]
                 own[:], own[: len(product.tiles)] = 0.0, product.tiles
+            if product.triangle:
+                N, batch = product.problem.N, product.problem.batch
+                each = zip(*self.tile, strict=True)
+                tiles.reshape(-1, configs)[plane] = [batch * triangle_tiles(int(BM), int(BN), N) for BM, BN in each]
         rows = self._rows(p, tiles)
         n = rows * configs  # options of a product
 
@@ -308,11 +312,15 @@ class CostModel:
             return times
 
         def all_ends(which: int) -> Floats:
-            times: Floats = ends(which) + self._store_ends[which, 0][p.store, :n]
+            store = self._store_ends[which, 0][p.store, :n]
+            times: Floats = ends(which) + (store if p.stores is None else store * p.stores)
             return times
 
         k_steps = self._steps[0].take(at) * depth + self._steps[1].take(at) * bent
-        ms = waves.times(k_steps + self._store[0].take(place + p.store_place * self._places), all_ends)
+        store = self._store[0].take(place + p.store_place * self._places)
+        if p.stores is not None:  # the transposed store of a tile takes about as long as the other
+            store = store * p.stores
+        ms = waves.times(k_steps + store, all_ends)
         if self._any_narrow:  # rows of tiles share reads of B, but a few blocks have the memory to themselves
             k_steps = waves.times(k_steps, ends)
             high = np.minimum(np.ceil(np.minimum(p.M, p.N) / self.tile[0]), STACKED)
@@ -326,7 +334,8 @@ class CostModel:
         ms = np.maximum(ms, p.read_bytes / self._bandwidth[p.large, :n])
         if rows > 1:  # a second kernel reads the partial sums, and reads and writes C
             written = p.stored_bytes / self._fitted.reduction_bytes_per_ms
-            added = parts * (self._fitted.reduction_ms_per_part + written) + (self._fitted.reduction_ms + 2.0 * written)
+            summed = written if p.stores is None else written / p.stores
+            added = parts * (self._fitted.reduction_ms_per_part + summed) + (self._fitted.reduction_ms + 2.0 * written)
             ms += added * (parts > 1.0)
         cost = ms
         if accumulators and not self._in_order and p.most_chains > 1:

@@ -35,12 +35,15 @@ class Product(NamedTuple):
         none. None: all tiles, and any number of parts.
     elements : array or None
         How many elements of C that are, by which costs are divided before they are compared.
+    triangle : bool
+        The tiles that meet one triangle of C are computed, and what they have is stored twice.
     """
 
     problem: Problem
     narrow: bool = False
     tiles: Floats | None = None
     elements: Floats | None = None
+    triangle: bool = False
 
 
 class Planes:
@@ -68,6 +71,9 @@ class Planes:
             for product, (numbers, _) in zip(products, planes, strict=True)
         )
         self.any_sectors = any(numbers[7] for numbers, _ in planes)
+        self.stores: Any = None  # how often each tile is stored, where that is not once
+        if any(product.triangle for product in products):
+            self.stores = np.array([[2.0 if product.triangle else 1.0] for product in products])
         numbers: Any
         tables: Any
         numbers, tables = planes[0]

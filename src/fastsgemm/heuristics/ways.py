@@ -23,7 +23,7 @@ from fastsgemm.heuristics.database_entries import Curve, Fitted
 from fastsgemm.heuristics.knowledge import Knowledge
 from fastsgemm.heuristics.products import Product
 from fastsgemm.heuristics.shares import EXACT, NEAREST, NOTHING, PREDICTED, Packed, Pick, Way
-from fastsgemm.problem import Problem
+from fastsgemm.problem import Problem, Sym
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
 AS_THEY_LIE = "as they lie"
@@ -97,6 +97,60 @@ class Search:
                 firsts = self.picks([cut.first for cut in cuts])
         half = self._half(best, packed, zip(cuts, firsts, strict=True), a, b, c)
         return ways if half is None else [half, *ways]
+
+    def symmetric_ways(
+        self, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = (), gram: bool = False
+    ) -> list[Way]:
+        """Return the ways to compute a symmetric result that were compared, the one to take first. C is row-major.
+
+        C is never cut, because each share would have an order of summation of its own.
+
+        Parameters
+        ----------
+        a, b, c : Operand
+        extents : tuple of int
+        gram : bool
+            B is A transposed. Then one copy is packed for both, and the product may be computed whole where that is
+            quicker: its kernels sum what lies across the diagonal in the same order.
+        """
+        if self._rung is not None and not self._rung.computes_triangles:
+            return self.ways(a, b, c, extents)
+        problem = variants.dense_problem(a, b, c, extents=extents)
+        pick = self._triangle(problem)
+        best = self._whole(pick, NOTHING, a, b, c, triangle=True)
+        ways = [best]
+        if not (extents or pick.ms is None or self._rung is not None or self._in_order):
+            aligned = a.width == b.width == VECTOR
+            for packed in self._packings(pick.ms, a, b, c):
+                if gram and packed != (True, True):
+                    continue
+                one = self._triangle(variants.dense_problem(*pack(packed, a, b), c))
+                way = self._whole(one, packed, a, b, c, triangle=True, copies=1 if gram else 2)
+                ways.append(way)
+                if way.cost < min(best.cost, ways[0].cost / (CLOSE if aligned else 1.0)):
+                    best = way
+        if not gram:
+            return sorted(ways, key=lambda way: way is not best)
+        pick = self.pick(problem)
+        whole = self._whole(pick, NOTHING, a, b, c)
+        if best.ms is None or pick.ms is None:  # without times, the waves of blocks count
+            quicker = self._waves(best, problem, Sym.BOTH) < self._waves(whole, problem, Sym.WHOLE)
+        else:
+            quicker = best.cost < whole.cost * _most(pick, None, 1.0 / CLOSE)
+        first = best if quicker else whole
+        return sorted([*ways, whole], key=lambda way: way is not first)
+
+    def _triangle(self, problem: Problem) -> Pick:
+        """Return the config of one triangle of a symmetric result."""
+        pick = self.picks([Product(problem, triangle=True)])[0]
+        assert pick is not None
+        return pick
+
+    def _waves(self, way: Way, problem: Problem, sym: Sym) -> int:
+        """Return how many waves of blocks a multiprocessor has."""
+        config, rung = way.shares[0].config, way.shares[0].rung
+        blocks = grid.blocks(config, with_swap_ab(rung, problem), sym) * problem.batch
+        return -(-blocks // self._multiprocessors)
 
     def _packings(self, ms: float, a: Operand, b: Operand, c: Operand) -> list[Packed]:
         """Return the packings that are considered for a product that takes `ms` with operands as they lie."""
@@ -186,11 +240,22 @@ class Search:
         fills = blocks >= first.evidence.blocks_per_sm * self._multiprocessors
         return fills and parts == 1 and few < _FEW_BLOCKS * self._multiprocessors
 
-    def _whole(self, pick: Pick, packed: Packed, a: Operand, b: Operand, c: Operand) -> Way:
-        added = packing_ms(self._known.fitted, packed, a, b, c) if any(packed) else 0.0
+    def _whole(
+        self,
+        pick: Pick,
+        packed: Packed,
+        a: Operand,
+        b: Operand,
+        c: Operand,
+        triangle: bool = False,
+        copies: int = 2,
+    ) -> Way:
+        """Return a way that does not cut C, or computes one triangle of it; `copies` serve both operands, if packed."""
+        added = packing_ms(self._known.fitted, packed, a, b, c) * copies / 2 if any(packed) else 0.0
         share = pick.share((0, c.shape[0]), (0, c.shape[1]), packed)
         ms = None if pick.ms is None else pick.ms + added
-        return Way(_named(packed), (share,), ms, pick.cost + added)
+        name = f"one triangle, {_named(packed)}" if triangle else _named(packed)
+        return Way(name, (share,), ms, pick.cost + added, triangle)
 
     def product(self, problem: Problem, packed: Packed = NOTHING) -> Product:
         """Return a problem with whether the rungs for few rows may compute it."""
@@ -208,7 +273,9 @@ class Search:
 
         None only for a product without the last wave, which no config may have.
         """
-        picks = [None if product.tiles is not None else self._exact(product) for product in products]
+        picks = [
+            None if product.tiles is not None or product.triangle else self._exact(product) for product in products
+        ]
         asked = [number for number, pick in enumerate(picks) if pick is None]
         if not asked:
             return picks
@@ -236,7 +303,7 @@ class Search:
         """Return the rungs that are considered for a product."""
         if self._rung is not None:
             return (self._rung,)
-        if not self._in_order:
+        if product.triangle or not self._in_order:
             return (READER, SKINNY) if product.narrow else (READER,)
         one_row = min(product.problem.M, product.problem.N) == 1
         skinny = one_row and self._known.of(SKINNY_IN_ORDER, True).is_measured

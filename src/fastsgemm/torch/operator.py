@@ -1,4 +1,4 @@
-"""The operator ``torch.ops.fastsgemm.sgemm(A, B, alpha=1, beta=0, C=None, *, precision, batch_invariant)``.
+"""The operator ``torch.ops.fastsgemm.sgemm(A, B, alpha=1, beta=0, C=None, *, precision, batch_invariant, symmetric)``.
 
 It returns alpha * A @ B + beta * C as a new row-major tensor and leaves C as it is. A is (..., M, K), B is (..., K, N)
 and C is (..., M, N), all float32 on one CUDA device or on the CPU. The dimensions before the last two are those of a
@@ -32,7 +32,7 @@ from fastsgemm.torch import products
 LIBRARY = torch.library.Library("fastsgemm", "DEF")
 LIBRARY.define(
     "sgemm(Tensor A, Tensor B, Scalar alpha=1, Scalar beta=0, Tensor? C=None, *, str precision='ieee', "
-    "bool batch_invariant=False) -> Tensor",
+    "bool batch_invariant=False, bool symmetric=False) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 _sgemm = torch.ops.fastsgemm.sgemm.default
@@ -47,13 +47,15 @@ def _require(condition: Any, message: Callable[..., str]) -> None:
         torch._check(condition, message)
 
 
-def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None) -> tuple[Any, ...]:
+def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None, symmetric: bool = False, **how: Any) -> tuple[Any, ...]:
     """Return the shape of the result, which may have symbols, or raise what PyTorch would.
 
     The limits of the kernels are not checked here: for a symbol they would become guards.
     """
     operands = (("A", A), ("B", B)) if C is None else (("A", A), ("B", B), ("C", C))
     shape = _shape_of({name: x.shape for name, x in operands}, beta)
+    if symmetric:
+        _require(shape[-2] == shape[-1], lambda: f"sgemm: symmetric=True needs a square result, got {tuple(shape)}")
     for name, x in operands:
         _require(x.dtype is torch.float32, lambda name=name, x=x: f"sgemm: {name} must be torch.float32, got {x.dtype}")
         _require(
@@ -100,7 +102,9 @@ def _require_batch(name: str, shape: Sequence[Any], A: Sequence[Any]) -> None:
 # What implements the operator takes A, B, alpha, beta and C, as far as they are given, and `how` by name.
 
 
-def _resolved(precision: str = "ieee", batch_invariant: bool = False) -> tuple[str, rungs.Rung | None]:
+def _resolved(
+    precision: str = "ieee", batch_invariant: bool = False, symmetric: bool = False
+) -> tuple[str, rungs.Rung | None]:
     """Return the precision and the rung that `how` asks for."""
     rungs.precision_of(None, precision)
     return precision, rungs.batch_invariant(None, None, precision)[0] if batch_invariant else None
@@ -109,7 +113,7 @@ def _resolved(precision: str = "ieee", batch_invariant: bool = False) -> tuple[s
 def _product(
     A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **how: Any
 ) -> Tensor:
-    shape = _shape(A, B, beta, C)
+    shape = _shape(A, B, beta, C, **how)
     precision, rung = _resolved(**how)
     try:
         alpha32, beta32 = products.scalar("alpha", alpha), products.scalar("beta", beta)
@@ -123,7 +127,8 @@ def _product(
         for name, x in (("A", A), ("B", B)) if C is None else (("A", A), ("B", B), ("C", C)):
             if freed(x, x.data_ptr()):
                 raise RuntimeError(f"sgemm: {name} has no memory: it was freed")
-        products.multiply(A, B, C if beta32 else None, alpha32, beta32, precision, rung, result)
+        symmetric = how.get("symmetric", False)
+        products.multiply(A, B, C if beta32 else None, alpha32, beta32, precision, rung, result, symmetric)
     except FastsgemmError as error:
         shapes = f"sgemm of {tuple(A.shape)} and {tuple(B.shape)} on {A.device}"
         raise products.named(error, shapes) from error
@@ -132,10 +137,15 @@ def _product(
 
 def _fake(A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **how: Any) -> Tensor:
     _resolved(**how)
-    return A.new_empty(_shape(A, B, beta, C))
+    return A.new_empty(_shape(A, B, beta, C, **how))
 
 
-_How = dict[str, Any]  # precision and batch_invariant, which an operator's gradients take over from it
+_How = dict[str, Any]  # precision, batch_invariant and symmetric
+
+
+def _of_derivatives(how: _How) -> _How:
+    """Return how the derivatives of an operator are computed: as it was, but they are not symmetric."""
+    return {name: value for name, value in how.items() if name != "symmetric"}
 
 
 class _Differentiable(torch.autograd.function._SingleLevelFunction):
@@ -157,7 +167,8 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        A, B, ctx.alpha, ctx.beta, _, ctx.how = inputs
+        A, B, ctx.alpha, ctx.beta, _, how = inputs
+        ctx.how = _of_derivatives(how)
         of_a, of_b, *_ = ctx.needs_input_grad  # the gradient of one factor needs the other
         ctx.save_for_backward(A if of_b else None, B if of_a else None)
         ctx.save_for_forward(A, B)
@@ -229,10 +240,11 @@ def _batched(
     shapes = {name: x.shape if dim is None else x.shape[1:] for name, x, dim in given if x is not None}
     *others, M, N = _shape_of(shapes, beta)
     C = _repeated(C, size) if C is not None and of_c is None else C
-    if not others and of_a is not None and of_b is None:
+    one_product = not (others or how.get("symmetric"))  # a symmetric result has no more rows than columns
+    if one_product and of_a is not None and of_b is None:
         rows = None if C is None else C.flatten(0, 1)
         return _sgemm(A.flatten(0, 1), B, alpha, beta, rows, **how).unflatten(0, (size, M)), 0
-    if not others and of_a is None and of_b is not None:
+    if one_product and of_a is None and of_b is not None:
         columns = B.movedim(0, 1).flatten(1, 2)
         side = None if C is None else C.movedim(0, 1).flatten(1, 2)
         return _sgemm(A, columns, alpha, beta, side, **how).unflatten(1, (size, N)), 1

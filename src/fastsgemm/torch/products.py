@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fastsgemm import device, host
-from fastsgemm.call import checks, driver
+from fastsgemm.call import checks, driver, gram
 from fastsgemm.call.arrays import HOST, Meta, View
 from fastsgemm.call.arrays.library import at_address
 from fastsgemm.call.driver import LoadedPlan
@@ -51,9 +51,9 @@ def gpu_of(ordinal: int) -> Gpu | None:
     return first_use.opened.get(ordinal) or first_use.open_device(ordinal, lambda: current_stream(ordinal))
 
 
-def request_of(precision: str, rung: Rung | None) -> Request:
+def request_of(precision: str, rung: Rung | None, symmetric: bool = False) -> Request:
     """Return the request for the fastest rung of a precision, or for the rung with one order of summation."""
-    return resolve(precision=precision, batch_invariant=rung is BATCH_INVARIANT)
+    return resolve(precision=precision, batch_invariant=rung is BATCH_INVARIANT, symmetric=symmetric)
 
 
 def plan_of(
@@ -74,7 +74,7 @@ def plan_of(
     precision : str
     rung : Rung or None
     """
-    request = of_call(request_of(precision, rung), output="the output")
+    request = gram.request_of(of_call(request_of(precision, rung), output="the output"), metas, addresses)
     return LoadedPlan(gpu, make_plan(gpu, request, metas, [address & 15 for address in addresses]), handle)
 
 
@@ -87,6 +87,8 @@ def on_host(
     precision: str,
     rung: Rung | None = None,
     source: View | None = None,
+    *,
+    symmetric: bool = False,
 ) -> None:
     """Compute C <- alpha * A @ B + beta * C on host memory, as `fastsgemm.sgemm` does with host arrays.
 
@@ -94,7 +96,8 @@ def on_host(
     """
     out = _array(c)
     read = out if source is None else _array(source)
-    host.sgemm(of_call(request_of(precision, rung), output="out"), _array(a), _array(b), read, alpha, beta, out)
+    request = of_call(request_of(precision, rung, symmetric), output="out")
+    host.sgemm(request, _array(a), _array(b), read, alpha, beta, out)
 
 
 def _array(x: View) -> np.ndarray:
@@ -104,19 +107,28 @@ def _array(x: View) -> np.ndarray:
 
 
 def multiply(
-    a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, precision: str, rung: Rung | None, out: Tensor
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None,
+    alpha: float,
+    beta: float,
+    precision: str,
+    rung: Rung | None,
+    out: Tensor,
+    symmetric: bool = False,
 ) -> None:
     """Compute out <- alpha * A @ B + beta * C for plain float32 tensors that have memory; `out` is new."""
     views = view(a), view(b), view(out)
     source = None if c is None else view(c)
     gpu = gpu_of(out.get_device())
     if gpu is None:
-        on_host(*views, alpha, beta, precision, rung, source)
+        on_host(*views, alpha, beta, precision, rung, source, symmetric=symmetric)
         return
     switched = gpu.enter()
     try:
         operands = views if source is None else (*views, source)
-        run = partial(driver.multiply, gpu, stream_of(gpu), request_of(precision, rung), operands, alpha, beta)
+        request = request_of(precision, rung, symmetric)
+        run = partial(driver.multiply, gpu, stream_of(gpu), request, operands, alpha, beta)
         try:
             run()
         except DeviceMemoryError:
