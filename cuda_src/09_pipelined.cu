@@ -52,8 +52,6 @@ constexpr int SYM = 0;       // 1: C is symmetric; 2, 3: one triangle is stored;
 #include "device/sliced_k.cuh"
 #include "device/source.cuh"
 #include "device/symmetric_store.cuh"
-#include "device/thread_store.cuh"
-#include "device/warp_store.cuh"
 
 constexpr int THREADS_PER_SLICE = BM / WM * (BN / WN) * 32;  // one slice covers the block tile
 constexpr int THREADS = SLICED_K * THREADS_PER_SLICE;
@@ -108,13 +106,12 @@ struct Traits {
     using B = TraitsB;
     static constexpr int BK = ::BK, STEPS = ::STEPS, FRAGMENTS = ::FRAGMENTS, SPREAD = ::SPREAD;
     static constexpr int THREADS = ::THREADS, THREADS_PER_SLICE = ::THREADS_PER_SLICE, SLICED_K = ::SLICED_K;
-    static constexpr int TM = ::TM, TN = ::TN, WNITER = ::WNITER, STAGES = ::STAGES;
+    static constexpr int TM = ::TM, TN = ::TN, WNITER = ::WNITER, STAGES = ::STAGES, SYM = ::SYM;
     static constexpr int WSUBM = WM / WMITER, WSUBN = WN / WNITER;  // rows and columns of a sub-tile
     static constexpr int ROWS = WMITER * TM, COLS = WNITER * TN;    // of C, per thread
     static constexpr int TILE_A_BYTES = 4 * PipelinedCopy<A>::FLOATS,
                          STAGE_BYTES = TILE_A_BYTES + 4 * PipelinedCopy<B>::FLOATS;
     static constexpr int SCRATCH_BYTES = 2 * STAGE_BYTES;  // of shared memory that the main loop leaves free
-    static constexpr int SYM = ::SYM;
 };
 constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
 
@@ -188,11 +185,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const int part = blockIdx.x / tiles;
     const Tile own = tile_of_block<BM, BN, GROUP_M, SYM>(M, N, blockIdx.x % tiles);
     const Tile tile{PipelinedCopy<TraitsA>::first(own.m, M), PipelinedCopy<TraitsB>::first(own.n, N)};
-    const int k_first = part * k_chunk;
-    const int depth = max(0, min(K - k_first, k_chunk));
-    const int slice = SLICED_K > 1 ? threadIdx.x / THREADS_PER_SLICE : 0;
+    const int k_first = part * k_chunk, depth = max(0, min(K - k_first, k_chunk));
+    const int lane = threadIdx.x % 32, slice = SLICED_K > 1 ? threadIdx.x / THREADS_PER_SLICE : 0;
     const int warp = (SLICED_K > 1 ? threadIdx.x % THREADS_PER_SLICE : threadIdx.x) / 32;
-    const int lane = threadIdx.x % 32;
     const int warp_m = warp / (BN / WN) * WM, warp_n = warp % (BN / WN) * WN;
     const int row = warp_m + lane / (Traits::WSUBN / TN) * TM;  // of the first sub-tile, in the block tile
     const int col = warp_n + lane % (Traits::WSUBN / TN) * TN;
