@@ -12,7 +12,7 @@ from fastsgemm.call import arrays, checks, streams
 from fastsgemm.call.arrays import HOST, DeviceArray, Library, View
 from fastsgemm.call.driver import multiply
 from fastsgemm.call.split_operand import SplitOperand, array_of
-from fastsgemm.errors import ShapeError, StreamError
+from fastsgemm.errors import OperandError, ShapeError, StreamError
 from fastsgemm.geometry.layout import same_elements
 from fastsgemm.problem import Sym
 from fastsgemm.request import PLAIN, Request, of_call, resolve
@@ -216,6 +216,32 @@ def sgemm(
         if result is not None:
             return result
     return _multiply(request, A, B, C, alpha, beta, stream, out)
+
+
+def multiply_triangle(A: Any, B: Any, alpha: float, beta: float, C: Any, sym: Sym) -> Any:
+    """Compute one triangle of C <- alpha * A @ B + beta * C, of which A @ B is symmetric; return C.
+
+    Parameters
+    ----------
+    A, B : array
+        As in `sgemm`.
+    alpha, beta : float
+    C : array
+        Written in place; the other triangle is left as it is.
+    sym : Sym
+        LOWER or UPPER.
+
+    Raises
+    ------
+    OperandError
+        C is immutable.
+    FastsgemmError
+        See `sgemm`.
+    """
+    if arrays.library(C).immutable:
+        raise OperandError(f"C must be an array that can be written to keep one triangle, got {type(C).__name__}")
+    alpha, beta = checks.scalar("alpha", alpha), checks.scalar("beta", beta)
+    return _multiply(Request(symmetric=sym), A, B, C, alpha, beta, None, None)
 
 
 def _traced(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, stream: Any, out: Any) -> Any:

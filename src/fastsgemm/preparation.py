@@ -23,7 +23,7 @@ from fastsgemm.jit import cache, kernel
 from fastsgemm.jit.source import KernelSpec
 from fastsgemm.problem import LAYOUTS, MAX_EXTENT, Problem, checked, pieces
 from fastsgemm.progress import Bar
-from fastsgemm.request import Request, of_call, resolve
+from fastsgemm.request import Request, of_call, of_symmetric, resolve
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 
@@ -72,6 +72,7 @@ def prepare(
     batch_invariant: bool = False,
     split: str = "",
     source: str = "",
+    symmetric: bool = False,
     device: int | str = 0,
     stored: bool = False,
     progress: bool = True,
@@ -101,6 +102,9 @@ def prepare(
     source : str
         ``matrix``, ``row`` or ``column``: what C is in calls that write another array, because they also have `out` or
         C is a JAX array. A bias of each row of the product is a row. Default: calls without C, or that write it.
+    symmetric : bool
+        The results are symmetric. With layouts NT and TN, B is A transposed, in the same memory; with NN and TT,
+        `sgemm` is called with ``symmetric=True``.
     device : int or str
         CUDA's number of a device in this machine, or ``cuda:1``. For a device that is named, such as
         ``"NVIDIA H200"`` or ``"sm_90"``, kernels are compiled into the cache only, and no device is needed.
@@ -117,7 +121,8 @@ def prepare(
     Raises
     ------
     ShapeError
-        An extent or a layout is out of range, or there are no problems, or more than 65536.
+        An extent or a layout is out of range, there are no problems, or more than 65536, or one that is symmetric is
+        not square.
     ArgumentError
         An argument is of a type that it cannot be, or `split` or `source` is none of those named.
     PrecisionError
@@ -148,20 +153,21 @@ def prepare(
     device = arguments.place(device)
     request = of_call(request, _split(split, request.precision))
     problems = _problems(M, N, K, layout, batch)
+    symmetric = arguments.switch("symmetric", symmetric)
     began = time.perf_counter()
     bar = Bar(arguments.switch("progress", progress))
     try:
         if isinstance(device, str) and not devices.is_present(device.lower()):
             described = device_at(device)
             cache.require_writable()  # what is compiled goes nowhere else
-            needed = kernels_of(described, request, problems, source, bar)
+            needed = kernels_of(described, request, problems, source, bar, symmetric)
             for _ in compiled(needed, described.arch, bar, stored=True):
                 pass
             name, loaded = described.name, False
         else:
             with naming_others():
                 gpu = first_use.open_device(devices.ordinal(device))
-            needed = kernels_of(gpu, request, problems, source, bar)
+            needed = kernels_of(gpu, request, problems, source, bar, symmetric)
             load(gpu, needed, bar, stored)
             name, loaded = gpu.name, True
     finally:
@@ -228,7 +234,12 @@ def _extents(name: str, values: Any) -> list[int]:
 
 
 def kernels_of(
-    device: DeviceTraits, request: Request, problems: Sequence[Problem], source: str, bar: Bar
+    device: DeviceTraits,
+    request: Request,
+    problems: Sequence[Problem],
+    source: str,
+    bar: Bar,
+    symmetric: bool = False,
 ) -> dict[KernelSpec, int]:
     """Return the kernels that calls on dense operands need, each with its dynamic shared memory in bytes.
 
@@ -240,11 +251,14 @@ def kernels_of(
     source : str
         See `prepare`.
     bar : Bar
+    symmetric : bool
+        See `prepare`.
     """
     needed: dict[KernelSpec, int] = {}
     bar.begin("choose", len(problems))
     for problem in problems:
-        for launch in plan_of(device, request, _operands(problem, source)).launches:
+        own = of_symmetric(request, problem) if symmetric else request
+        for launch in plan_of(device, own, _operands(problem, source)).launches:
             needed.setdefault(launch.kernel, launch.shared_bytes)
         bar.step()
     return needed

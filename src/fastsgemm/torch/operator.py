@@ -197,6 +197,46 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
         return sum(parts[1:], parts[0]) if parts else A.new_zeros((*A.shape[:-1], B.shape[-1]))
 
 
+class _Gram(torch.autograd.Function):
+    """The operator where B is A transposed, as a function of A alone: its gradient is one product."""
+
+    @staticmethod
+    def forward(ctx: Any, A: Tensor, alpha: float, beta: float, C: Tensor | None, how: _How) -> Tensor:
+        ctx.save_for_backward(A)
+        ctx.alpha, ctx.beta, ctx.how = alpha, beta, _of_derivatives(how)
+        return _below_autograd(A, A.mT, alpha, beta, C, how)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        [A] = ctx.saved_tensors
+        of_a, _, _, of_c, _ = ctx.needs_input_grad
+        return (
+            _sgemm(gradient + gradient.mT, A, ctx.alpha, **ctx.how) if of_a else None,
+            None,
+            None,
+            ctx.beta * gradient if of_c else None,
+            None,
+        )
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def _is_gram(A: Tensor, B: Tensor) -> bool:
+    """Whether one is the other transposed for autograd, too, as in ``X @ X.mT``: a view that nothing else waits for.
+
+    B has no part of its own in the graph of the product then: no hook of it may run, and its gradient is not kept.
+    """
+    if type(A) not in _PLAIN or type(B) not in _PLAIN or torch.compiler.is_compiling():
+        return False
+    if A.dim() != B.dim() or A.shape != B.mT.shape or A.stride() != B.mT.stride():
+        return False
+    view, base = (B, A) if B._base is A else (A, B)
+    if view._base is not base or view._backward_hooks or view.retains_grad or view.grad_fn is None:
+        return False
+    return view.storage_offset() == base.storage_offset()
+
+
 def _apply(*operands: Any) -> Any:
     """Apply the function within the level of torch.func that the dispatcher is at, where there is one."""
     if torch._C._are_functorch_transforms_active():
@@ -215,6 +255,9 @@ def _with_gradient(
 ) -> Tensor:
     tracked = torch.is_grad_enabled() and (A.requires_grad or B.requires_grad or (C is not None and C.requires_grad))
     if tracked or forward_ad._current_level >= 0:
+        plain = forward_ad._current_level < 0 and not torch._C._are_functorch_transforms_active()
+        if plain and A.requires_grad and _is_gram(A, B):
+            return _Gram.apply(A, alpha, beta, C, how)
         return _apply(A, B, alpha, beta, C, how)
     return _below_autograd(A, B, alpha, beta, C, how)
 
