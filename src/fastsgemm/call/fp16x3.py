@@ -66,7 +66,7 @@ def add_product(
         source = source and source.transposed
         places.reverse()
         sym = sym.transposed
-    if a == b.transposed:  # the pairs of one are those of the other
+    if b.is_transpose_of(a):  # the pairs of one are those of the other
         places = [places[0] or places[1]] * 2
     _add_scale(draft, sym, c, source)
     for index in draft.in_turn(np.ndindex(c.extents)):
