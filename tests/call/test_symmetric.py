@@ -128,6 +128,7 @@ def test_what_is_no_transpose_is_computed_whole(device, on_device, random):
 def test_is_transpose():
     one = ((2, 3, 4), (12, 4, 1))
     assert is_transpose(one, ((2, 4, 3), (12, 1, 4)))
+    assert is_transpose(((1, 3, 4), (7, 4, 1)), ((1, 4, 3), (12, 1, 4)))  # a batch of one has any step
     assert not is_transpose(one, one) and not is_transpose(((3,), (1,)), ((3,), (1,)))
     assert not is_transpose(one, ((2, 4, 3), (0, 1, 4))) and not is_transpose(one, ((4, 3), (1, 4)))
     assert not is_transpose(((), ()), ((), ())) and not is_transpose(((3, 4), ()), ((4, 3), ()))

@@ -51,11 +51,11 @@ def stored(shape: Pair, strides: Pair) -> Stored | None:
 def is_transpose(one: Lying, other: Lying) -> bool:
     """Return whether matrices, or batches of them, are others transposed if both begin at the same address."""
     (shape, strides), (shape_2, strides_2) = one, other
-    return (
-        len(shape) == len(strides) == len(shape_2) == len(strides_2) > 1
-        and tuple(shape) == (*shape_2[:-2], shape_2[-1], shape_2[-2])
-        and tuple(strides) == (*strides_2[:-2], strides_2[-1], strides_2[-2])
-    )
+    dimensions = len(shape)
+    if not dimensions == len(strides) == len(shape_2) == len(strides_2) > 1:
+        return False
+    turned = (*range(dimensions - 2), dimensions - 1, dimensions - 2)
+    return all(shape[d] == shape_2[t] and (shape[d] == 1 or strides[d] == strides_2[t]) for d, t in enumerate(turned))
 
 
 def offset(element: Pair, strides: Pair) -> int:

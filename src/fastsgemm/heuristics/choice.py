@@ -195,7 +195,10 @@ def _choose(
         return Choice((share,), triangle=bool(sym) and rung.computes_triangles, look=lambda: ())
     extents = extents[-DIMENSIONS:]  # those of one launch
     search = Search(knowledge(device), rung, in_order)
-    ways = search.symmetric_ways(a, b, c, extents, request.gram) if sym else search.ways(a, b, c, extents)
+    if sym:
+        ways = search.symmetric_ways(a, b, c, extents, request.gram, bool(request.symmetric))
+    else:
+        ways = search.ways(a, b, c, extents)
     best, *others = ways
     look = partial(_all_ways, search, best, others, variants.dense_problem(a, b, c, extents=extents))
     first = max(best.shares, key=lambda share: share.rows[1] * share.columns[1])

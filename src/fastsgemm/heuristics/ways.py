@@ -99,7 +99,13 @@ class Search:
         return ways if half is None else [half, *ways]
 
     def symmetric_ways(
-        self, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = (), gram: bool = False
+        self,
+        a: Operand,
+        b: Operand,
+        c: Operand,
+        extents: tuple[int, ...] = (),
+        gram: bool = False,
+        declared: bool = False,
     ) -> list[Way]:
         """Return the ways to compute a symmetric result that were compared, the one to take first. C is row-major.
 
@@ -110,8 +116,10 @@ class Search:
         a, b, c : Operand
         extents : tuple of int
         gram : bool
-            B is A transposed. Then one copy is packed for both, and the product may be computed whole where that is
-            quicker: its kernels sum what lies across the diagonal in the same order.
+            B is A transposed. Then one copy is packed for both, and unless the result is declared to be symmetric, the
+            product may be computed whole: its kernels sum what lies across the diagonal in the same order.
+        declared : bool
+            The caller says that the result is symmetric, or wants one triangle of it.
         """
         if self._rung is not None and not self._rung.computes_triangles:
             return self.ways(a, b, c, extents)
@@ -129,7 +137,7 @@ class Search:
                 ways.append(way)
                 if way.cost < min(best.cost, ways[0].cost / (CLOSE if aligned else 1.0)):
                     best = way
-        if not gram:
+        if declared or not gram:
             return sorted(ways, key=lambda way: way is not best)
         pick = self.pick(problem)
         whole = self._whole(pick, NOTHING, a, b, c)
