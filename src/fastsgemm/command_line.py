@@ -155,7 +155,7 @@ def _explain(options: argparse.Namespace) -> int:
     p = options.size
     found = explain(
         p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision, options.batch_invariant, p.batch,
-        options.symmetric,
+        options.symmetric or p.symmetric,
     )  # fmt: skip
     if options.json:
         _print_json(found.json())

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any
 
@@ -21,9 +21,9 @@ from fastsgemm.geometry.layout import Lying
 from fastsgemm.heuristics.explanation import device_at, naming_others
 from fastsgemm.jit import cache, kernel
 from fastsgemm.jit.source import KernelSpec
-from fastsgemm.problem import LAYOUTS, MAX_EXTENT, Problem, checked, pieces
+from fastsgemm.problem import MAX_EXTENT, WORDS, Problem, checked, of, pieces
 from fastsgemm.progress import Bar
-from fastsgemm.request import Request, of_call, of_symmetric, resolve
+from fastsgemm.request import Request, of_call, of_problem, resolve
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 
@@ -87,7 +87,8 @@ def prepare(
     M, N, K : int or iterable of int
         Every combination is prepared, for example ``prepare(range(1, 8193), 4096, 4096)``.
     layout : str or iterable of str
-        ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T).
+        ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T). ``SYM``: NT, and B is A
+        transposed.
     batch : int or iterable of int
         How many products one call computes, each with its own A and B. A batch that shares B is one product of more
         rows.
@@ -152,22 +153,21 @@ def prepare(
         raise ArgumentError(f"source must be 'matrix', 'row' or 'column', or empty without `out`, got {source!r}")
     device = arguments.place(device)
     request = of_call(request, _split(split, request.precision))
-    problems = _problems(M, N, K, layout, batch)
-    symmetric = arguments.switch("symmetric", symmetric)
+    problems = _problems(M, N, K, layout, batch, arguments.switch("symmetric", symmetric))
     began = time.perf_counter()
     bar = Bar(arguments.switch("progress", progress))
     try:
         if isinstance(device, str) and not devices.is_present(device.lower()):
             described = device_at(device)
             cache.require_writable()  # what is compiled goes nowhere else
-            needed = kernels_of(described, request, problems, source, bar, symmetric)
+            needed = kernels_of(described, request, problems, source, bar)
             for _ in compiled(needed, described.arch, bar, stored=True):
                 pass
             name, loaded = described.name, False
         else:
             with naming_others():
                 gpu = first_use.open_device(devices.ordinal(device))
-            needed = kernels_of(gpu, request, problems, source, bar, symmetric)
+            needed = kernels_of(gpu, request, problems, source, bar)
             load(gpu, needed, bar, stored)
             name, loaded = gpu.name, True
     finally:
@@ -199,23 +199,24 @@ def parse(text: str) -> tuple[range, range, range, str, range]:
         extents *= 3
     ends = [number.split("..") for number in (*extents, count)]
     digits = all(end.isascii() and end.isdecimal() and len(end) <= 10 for pair in ends for end in pair)
-    if len(extents) != 3 or layout not in LAYOUTS or not digits or max(map(len, ends)) > 2:
+    if len(extents) != 3 or layout not in WORDS or not digits or max(map(len, ends)) > 2:
         raise ShapeError(
             "a problem is written N, M,N,K or M,N,K,LAYOUT, for a batch with ,xCOUNT after it; M, N, K and COUNT may "
-            f"be ranges such as 1..8192, and a layout is {', '.join(LAYOUTS)}; got {text!r}"
+            f"be ranges such as 1..8192, and a layout is {', '.join(WORDS)}; got {text!r}"
         )
     M, N, K, batch = (range(int(pair[0]), int(pair[-1]) + 1) for pair in ends)
     return M, N, K, layout, batch
 
 
-def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any) -> list[Problem]:
+def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any, symmetric: bool) -> list[Problem]:
     extents = [_extents(name, values) for name, values in (("M", M), ("N", N), ("K", K), ("batch", batch))]
-    what = f"one of {', '.join(LAYOUTS)}, or an iterable of them"
+    what = f"one of {', '.join(WORDS)}, or an iterable of them"
     layouts = [layout] if isinstance(layout, str) else list(arguments.several("layout", layout, what))
     count = math.prod(len(values) for values in extents) * len(layouts)
     if not 1 <= count <= MOST_PROBLEMS:
         raise ShapeError(f"prepare takes 1 to {MOST_PROBLEMS} problems, got {'more' if count else 'none'}")
-    return [checked(Problem(m, n, k, which, many)) for m, n, k, many in product(*extents) for which in layouts]
+    problems = [of(m, n, k, which, many) for m, n, k, many in product(*extents) for which in layouts]
+    return [checked(replace(each, symmetric=True)) for each in problems] if symmetric else problems
 
 
 def _extents(name: str, values: Any) -> list[int]:
@@ -234,12 +235,7 @@ def _extents(name: str, values: Any) -> list[int]:
 
 
 def kernels_of(
-    device: DeviceTraits,
-    request: Request,
-    problems: Sequence[Problem],
-    source: str,
-    bar: Bar,
-    symmetric: bool = False,
+    device: DeviceTraits, request: Request, problems: Sequence[Problem], source: str, bar: Bar
 ) -> dict[KernelSpec, int]:
     """Return the kernels that calls on dense operands need, each with its dynamic shared memory in bytes.
 
@@ -251,14 +247,11 @@ def kernels_of(
     source : str
         See `prepare`.
     bar : Bar
-    symmetric : bool
-        See `prepare`.
     """
     needed: dict[KernelSpec, int] = {}
     bar.begin("choose", len(problems))
     for problem in problems:
-        own = of_symmetric(request, problem) if symmetric else request
-        for launch in plan_of(device, own, _operands(problem, source)).launches:
+        for launch in plan_of(device, of_problem(request, problem), _operands(problem, source)).launches:
             needed.setdefault(launch.kernel, launch.shared_bytes)
         bar.step()
     return needed

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from fastsgemm import arguments, rungs
 from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
-from fastsgemm.errors import ConfigError, ShapeError
+from fastsgemm.errors import ConfigError
 from fastsgemm.problem import Problem, Sym
 from fastsgemm.rungs import PRECISIONS, Rung
 
@@ -117,16 +117,10 @@ def of_gram(request: Request) -> Request:
     return replace(request, gram=True)
 
 
-def of_symmetric(request: Request, problem: Problem) -> Request:
-    """Return the request of a problem whose result is symmetric: B is A transposed where the layouts allow that.
-
-    Raises
-    ------
-    ShapeError
-        The result is not square.
-    """
-    if problem.M != problem.N:
-        raise ShapeError(f"a symmetric result has as many rows as columns, got {problem.M} and {problem.N}")
+def of_problem(request: Request, problem: Problem) -> Request:
+    """Return the request for a problem: if its result is symmetric, B is A transposed where the layouts allow that."""
+    if not problem.symmetric:
+        return request
     if problem.layout in ("NT", "TN"):
         return of_gram(request)
     return replace(request, symmetric=Sym.BOTH)

@@ -16,8 +16,8 @@ from fastsgemm.gemm import multiply_triangle
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import is_transpose
 from fastsgemm.geometry.matrix import Base
-from fastsgemm.problem import Problem, Sym
-from fastsgemm.request import PLAIN, of_gram, of_symmetric, resolve
+from fastsgemm.problem import Problem, Sym, checked
+from fastsgemm.request import PLAIN, of_gram, resolve
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
 CONFIG = PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1)
@@ -153,7 +153,7 @@ def test_refusals(device, on_device, random):
     with pytest.raises(ArgumentError, match="symmetric"):
         sgemm(a, b, symmetric=np.zeros(2))
     with pytest.raises(ShapeError, match="as many rows as columns, got 4 and 5"):
-        of_symmetric(PLAIN, Problem(4, 5, 6))
+        checked(Problem(4, 5, 6, symmetric=True))
 
 
 @pytest.mark.parametrize("how_c", LAYOUTS)

@@ -1,5 +1,7 @@
 """When one triangle of a symmetric result is computed, and what `explain` says of it."""
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
@@ -7,9 +9,11 @@ from fastsgemm import explain
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import choose
+from fastsgemm.heuristics.database_entries import Content, Record, Tools
 from fastsgemm.problem import Problem, Sym
-from fastsgemm.request import PLAIN, of_gram, of_symmetric, resolve
+from fastsgemm.request import PLAIN, of_gram, of_problem, resolve
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
 UNKNOWN = DeviceInfo("Unknown", "sm_70", 98304, 80)
@@ -17,7 +21,8 @@ UNKNOWN = DeviceInfo("Unknown", "sm_70", 98304, 80)
 
 def chosen(problem, request=PLAIN, device=H200):
     operands = variants.dense_operands(problem)
-    return choose(device, of_symmetric(request, problem), *operands, extents=variants.extents_of(problem))
+    request = of_problem(request, dataclasses.replace(problem, symmetric=True))
+    return choose(device, request, *operands, extents=variants.extents_of(problem))
 
 
 @pytest.mark.parametrize("layout", ["NT", "TN"])
@@ -78,6 +83,8 @@ def test_explain(precision):
     assert found.json()["triangle"] is True
     plain = explain(4096, 4096, 4096, "NT", device="NVIDIA H200", precision=precision)
     assert "symmetric" not in str(plain) and plain.json()["triangle"] is False
+    written = explain(4096, 4096, 4096, "SYM", device="NVIDIA H200", precision=precision)
+    assert str(written) == str(found)
     with pytest.raises(ShapeError, match="as many rows as columns"):
         explain(4096, 4000, 4096, "NT", device="NVIDIA H200", symmetric=True)
 
@@ -88,7 +95,7 @@ def test_the_cost_model_counts_the_tiles_that_are_launched(BM, BN, N):
     wanted = sum(
         first < min(end + BM, N) for end in range(0, N, BM) for first in range(0, N, BN)
     )  # tiles whose last row is not above their first column
-    assert grid.tiles(config, Problem(N, N, 8), Sym.BOTH) == wanted
+    assert grid.tiles(config, Problem(N, N, 8, "NT", symmetric=True)) == wanted
 
 
 @pytest.mark.parametrize("n", [4, 100, 3000])
@@ -98,3 +105,17 @@ def test_what_the_caller_says_is_never_computed_whole(n, symmetric):
     request = replace(of_gram(PLAIN), symmetric=symmetric)
     one = choose(H200, request, *variants.dense_operands(Problem(n, n, 200, "NT")))
     assert one.triangle and one.rung.name == "pipelined"
+
+
+def test_a_record_of_a_symmetric_result_is_found_for_it_alone(data_folder):
+    symmetric, whole = Problem(900, 900, 900, "NT", symmetric=True), Problem(900, 900, 900, "NT")
+    config = chosen(whole).config.replace(SPLIT_K=7)
+    tools = Tools("580.0", "13.0", "2026-01-01")
+    record = Record("sm_90", H200.name, "pipelined", symmetric, config, "measured", str(tools), 1e-3, None, tools)
+    database.save(Content("sm_90", H200.shared_limit, (record,), ()))
+    found = chosen(whole)
+    assert found.triangle and found.rule == "exact" and found.config == config
+    other = choose(H200, PLAIN, *variants.dense_operands(whole))
+    assert other.rule != "exact"
+    [read] = [one for one in database.load("sm_90").records if one.user]
+    assert read.problem == symmetric

@@ -95,7 +95,7 @@ def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: 
     parts, chunk = grid.split(config, problem.K)
     M, N, parts_apart = np.int32(problem.M), np.int32(problem.N), problem.M * problem.N
     variant = variants.variant_for(rung, call, config, database.fitted(draft.traits.arch).peeled_tiles)
-    blocks = (grid.blocks(config, problem, variant.sym), *call.batch.grid)
+    blocks = (grid.blocks(config, problem), *call.batch.grid)
     last: Argument = call.batch if call.source is None else BatchAndSource(call.batch, call.source)
     alpha: Argument = Scalar.ALPHA
     beta: Argument = Scalar.BETA

@@ -69,14 +69,14 @@ def triangle_tiles(BM: int, BN: int, N: int) -> int:
     return groups * ((groups - 1) * square + 2 * on_diagonal) // 2 + sum(-(-min(row * BM, N) // BN) for row in others)
 
 
-def tiles(config: Config, problem: Problem, sym: Sym = Sym.WHOLE) -> int:
+def tiles(config: Config, problem: Problem) -> int:
     """Return the number of tiles that are computed of the C of one product, for a problem as the rung computes it."""
-    if sym:
+    if problem.symmetric:
         return triangle_tiles(config.BM, config.BN, problem.N)
     return -(-problem.M // config.BM) * -(-problem.N // config.BN)
 
 
-def blocks(config: Config, problem: Problem, sym: Sym = Sym.WHOLE) -> int:
+def blocks(config: Config, problem: Problem) -> int:
     """Return the number of blocks of the one-dimensional grid: one for each tile that is computed and part of K.
 
     Parameters
@@ -84,14 +84,13 @@ def blocks(config: Config, problem: Problem, sym: Sym = Sym.WHOLE) -> int:
     config : Config
     problem : Problem
         As the rung computes it; see `with_swap_ab`.
-    sym : Sym
 
     Raises
     ------
     ShapeError
         The grid would be larger than the hardware allows.
     """
-    count = tiles(config, problem, sym)
+    count = tiles(config, problem)
     if config.split_k > 1:
         count *= split(config, problem.K)[0]
     if count > MAX_BLOCKS:

@@ -138,7 +138,7 @@ def call_for(
     read = 0 if source is None else source.width
     variant = Variant(a.how.trans, b.how.trans, a.width, b.width, c.width, source=read)
     batch = Batch(extents, a.steps, b.steps, c.steps)
-    problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout, batch.count)
+    problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout, batch.count, bool(sym))
     return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld, batch, source, sym)
 
 
@@ -339,4 +339,5 @@ def dense_call(problem: Problem) -> Call:
     The database is asked for the problem of this call: a vector fits both layouts, and a C with one column is computed
     as its transpose.
     """
-    return variants.call_for(*dense_operands(problem), extents=extents_of(problem))
+    sym = Sym.BOTH if problem.symmetric else Sym.WHOLE
+    return variants.call_for(*dense_operands(problem), extents=extents_of(problem), sym=sym)

@@ -283,7 +283,7 @@ class CostModel:
             if product.tiles is not None:
                 own = tiles.reshape(-1, configs)[plane]
                 own[:], own[: len(product.tiles)] = 0.0, product.tiles
-            if product.triangle:
+            if product.problem.symmetric:
                 N, batch = product.problem.N, product.problem.batch
                 each = zip(*self.tile, strict=True)
                 tiles.reshape(-1, configs)[plane] = [batch * triangle_tiles(int(BM), int(BN), N) for BM, BN in each]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from fastsgemm.heuristics.database_entries import (
     Tools,
     tflops,
 )
-from fastsgemm.problem import Problem
+from fastsgemm.problem import Problem, as_data
 
 _FILE_MODE = (
     0o644  # an exported file is for others to read; the user's own are in a folder that only the user can enter
@@ -106,7 +105,7 @@ def _record_line(record: Record) -> dict[str, Any]:
 
 def _problem_line(problem: Problem) -> dict[str, Any]:
     """Return the fields of a problem, the batch only where there is one, so that older versions can read the others."""
-    return {name: value for name, value in asdict(problem).items() if name != "batch" or value > 1}
+    return {name: value for name, value in as_data(problem).items() if name != "batch" or value > 1}
 
 
 def _curve_line(curve: Curve) -> dict[str, Any]:

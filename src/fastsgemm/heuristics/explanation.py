@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastsgemm import arguments, device, known_devices, rungs
@@ -14,8 +14,8 @@ from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choice, database, fp16x3
 from fastsgemm.heuristics.choice import Choice, Share, Way
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
-from fastsgemm.problem import Problem, checked, spell
-from fastsgemm.request import Request, of_symmetric
+from fastsgemm.problem import Problem, as_data, checked, of, spell
+from fastsgemm.request import Request, of_problem
 from fastsgemm.rungs import Rung
 
 _SHOWN = 4  # other ways
@@ -57,7 +57,7 @@ class Explanation:
         asked: dict[str, Any] = {
             "device": self.device.name,
             "arch": self.device.arch,
-            "problem": asdict(self.problem),
+            "problem": as_data(self.problem),
             "precision": self.precision,
             "rung": self.rung,
         }
@@ -180,7 +180,8 @@ def explain(
     M, N, K : int
         C is (M, N), A is (M, K), B is (K, N).
     layout : str
-        ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T).
+        ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T). ``SYM``: NT, and B is A
+        transposed.
     rung : str or int, optional
         Default: the rung that `sgemm` uses.
     device : int or str
@@ -218,7 +219,10 @@ def explain(
     """
     asked = None if rung is None else rungs.find(rung)
     precision = rungs.precision_of(asked, precision)
-    problem = variants.dense_call(checked(Problem(M, N, K, layout, batch))).problem
+    asked_problem = of(M, N, K, layout, batch)
+    if arguments.switch("symmetric", symmetric):
+        asked_problem = checked(replace(asked_problem, symmetric=True))
+    problem = variants.dense_call(asked_problem).problem
     device_info = device_at(device)
     if arguments.switch("batch_invariant", batch_invariant) or asked in rungs.IN_ORDER:
         asked, _ = rungs.batch_invariant(asked, None, precision)
@@ -226,9 +230,7 @@ def explain(
     if precision == "fp16x3" and asked is not None:  # what `sgemm` refuses where rung 11 is asked for
         fp16x3.require_tensor_cores(device_info)
         fp16x3.require_batch(problem.batch)
-    request = Request(asked, None, precision, in_order)
-    if arguments.switch("symmetric", symmetric):
-        request = of_symmetric(request, problem)
+    request = of_problem(Request(asked, None, precision, in_order), problem)
     operands = variants.dense_operands(problem)
     found = choice.choose(device_info, request, *operands, extents=variants.extents_of(problem))
     return Explanation(device_info, problem, found, precision)

@@ -27,7 +27,7 @@ class Product(NamedTuple):
     Attributes
     ----------
     problem : Problem
-        As the caller passes it.
+        As the caller passes it. Of a symmetric one, the tiles that meet one triangle are computed and stored twice.
     narrow : bool
         Whether the rungs for few rows may compute it.
     tiles : array or None
@@ -35,15 +35,12 @@ class Product(NamedTuple):
         none. None: all tiles, and any number of parts.
     elements : array or None
         How many elements of C that are, by which costs are divided before they are compared.
-    triangle : bool
-        The tiles that meet one triangle of C are computed, and what they have is stored twice.
     """
 
     problem: Problem
     narrow: bool = False
     tiles: Floats | None = None
     elements: Floats | None = None
-    triangle: bool = False
 
 
 class Planes:
@@ -72,8 +69,8 @@ class Planes:
         )
         self.any_sectors = any(numbers[7] for numbers, _ in planes)
         self.stores: Any = None  # how often each tile is stored, where that is not once
-        if any(product.triangle for product in products):
-            self.stores = np.array([[2.0 if product.triangle else 1.0] for product in products])
+        if any(product.problem.symmetric for product in products):
+            self.stores = np.array([[2.0 if product.problem.symmetric else 1.0] for product in products])
         numbers: Any
         tables: Any
         numbers, tables = planes[0]

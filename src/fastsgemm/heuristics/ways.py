@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from fastsgemm.heuristics.database_entries import Curve, Fitted
 from fastsgemm.heuristics.knowledge import Knowledge
 from fastsgemm.heuristics.products import Product
 from fastsgemm.heuristics.shares import EXACT, NEAREST, NOTHING, PREDICTED, Packed, Pick, Way
-from fastsgemm.problem import Problem, Sym
+from fastsgemm.problem import Problem
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
 AS_THEY_LIE = "as they lie"
@@ -124,7 +125,7 @@ class Search:
         if self._rung is not None and not self._rung.computes_triangles:
             return self.ways(a, b, c, extents)
         problem = variants.dense_problem(a, b, c, extents=extents)
-        pick = self._triangle(problem)
+        pick = self.pick(_symmetric(problem))
         best = self._whole(pick, NOTHING, a, b, c, triangle=True)
         ways = [best]
         if not (extents or pick.ms is None or self._rung is not None or self._in_order):
@@ -132,7 +133,7 @@ class Search:
             for packed in self._packings(pick.ms, a, b, c):
                 if gram and packed != (True, True):
                     continue
-                one = self._triangle(variants.dense_problem(*pack(packed, a, b), c))
+                one = self.pick(_symmetric(variants.dense_problem(*pack(packed, a, b), c)))
                 way = self._whole(one, packed, a, b, c, triangle=True, copies=1 if gram else 2)
                 ways.append(way)
                 if way.cost < min(best.cost, ways[0].cost / (CLOSE if aligned else 1.0)):
@@ -142,22 +143,16 @@ class Search:
         pick = self.pick(problem)
         whole = self._whole(pick, NOTHING, a, b, c)
         if best.ms is None or pick.ms is None:  # without times, the waves of blocks count
-            quicker = self._waves(best, problem, Sym.BOTH) < self._waves(whole, problem, Sym.WHOLE)
+            quicker = self._waves(best, _symmetric(problem)) < self._waves(whole, problem)
         else:
             quicker = best.cost < whole.cost * _most(pick, None, 1.0 / CLOSE)
         first = best if quicker else whole
         return sorted([*ways, whole], key=lambda way: way is not first)
 
-    def _triangle(self, problem: Problem) -> Pick:
-        """Return the config of one triangle of a symmetric result."""
-        pick = self.picks([Product(problem, triangle=True)])[0]
-        assert pick is not None
-        return pick
-
-    def _waves(self, way: Way, problem: Problem, sym: Sym) -> int:
+    def _waves(self, way: Way, problem: Problem) -> int:
         """Return how many waves of blocks a multiprocessor has."""
         config, rung = way.shares[0].config, way.shares[0].rung
-        blocks = grid.blocks(config, with_swap_ab(rung, problem), sym) * problem.batch
+        blocks = grid.blocks(config, with_swap_ab(rung, problem)) * problem.batch
         return -(-blocks // self._multiprocessors)
 
     def _packings(self, ms: float, a: Operand, b: Operand, c: Operand) -> list[Packed]:
@@ -267,7 +262,9 @@ class Search:
 
     def product(self, problem: Problem, packed: Packed = NOTHING) -> Product:
         """Return a problem with whether the rungs for few rows may compute it."""
-        narrow = SKINNY.suits(problem.M, problem.N) and not any(packed) if self._rung is None else self._rung.narrow
+        if self._rung is not None:
+            return Product(problem, self._rung.narrow)
+        narrow = SKINNY.suits(problem.M, problem.N) and not any(packed) and not problem.symmetric
         return Product(problem, narrow)
 
     def pick(self, problem: Problem) -> Pick:
@@ -281,9 +278,7 @@ class Search:
 
         None only for a product without the last wave, which no config may have.
         """
-        picks = [
-            None if product.tiles is not None or product.triangle else self._exact(product) for product in products
-        ]
+        picks = [None if product.tiles is not None else self._exact(product) for product in products]
         asked = [number for number, pick in enumerate(picks) if pick is None]
         if not asked:
             return picks
@@ -311,7 +306,7 @@ class Search:
         """Return the rungs that are considered for a product."""
         if self._rung is not None:
             return (self._rung,)
-        if product.triangle or not self._in_order:
+        if product.problem.symmetric or not self._in_order:
             return (READER, SKINNY) if product.narrow else (READER,)
         one_row = min(product.problem.M, product.problem.N) == 1
         skinny = one_row and self._known.of(SKINNY_IN_ORDER, True).is_measured
@@ -346,6 +341,11 @@ class Search:
             picks.append(Pick(rung, config, NEAREST, record, None, math.inf))
         whole = [one for one in picks if not partial_accumulators.splits_few(one.rung, one.config, problem)]
         return (whole or picks)[-1]
+
+
+def _symmetric(problem: Problem) -> Problem:
+    """Return the same problem with one triangle computed."""
+    return replace(problem, symmetric=True)
 
 
 def pack(packed: Packed, a: Operand, b: Operand) -> tuple[Operand, Operand]:
