@@ -59,7 +59,7 @@ def parse(text: str) -> Problem:
 
 def of(M: int, N: int, K: int, word: str, batch: int = 1) -> Problem:
     """Return the checked problem of these extents and a layout, or of ``SYM`` in its place; see `checked`."""
-    symmetric = word == SYMMETRIC
+    symmetric = arguments.is_one_of(word, (SYMMETRIC,))
     return checked(Problem(M, N, K, "NT" if symmetric else word, batch, symmetric))
 
 
@@ -101,7 +101,7 @@ def octaves(one: Problem, other: Problem) -> float:
 
 def spell(problem: Problem) -> str:
     """Return `problem` as `parse` reads it; NN goes without saying, and so does one product."""
-    suffix = "" if problem.layout == "NN" else f",{SYMMETRIC if problem.symmetric else problem.layout}"
+    suffix = "" if problem.word == "NN" else f",{problem.word}"
     batch = "" if problem.batch == 1 else f",x{problem.batch}"
     return f"{problem.M},{problem.N},{problem.K}{suffix}{batch}"
 
@@ -133,6 +133,11 @@ class Problem:
     layout: str = "NN"
     batch: int = 1
     symmetric: bool = False
+
+    @property
+    def word(self) -> str:
+        """What is written for the layout: ``SYM`` where the result is symmetric."""
+        return SYMMETRIC if self.symmetric else self.layout
 
     @property
     def transposed(self) -> Problem:
