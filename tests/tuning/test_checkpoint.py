@@ -56,10 +56,10 @@ def test_batches_are_told_apart(path):
 def test_symmetric_results_are_told_apart(path):
     whole, symmetric = Problem(64, 64, 64, "NT"), Problem(64, 64, 64, "NT", symmetric=True)
     with Checkpoint(path, STAMP) as checkpoint:
-        checkpoint.put(symmetric, "warptiled", CONFIG, "grid", 1.0)
-        checkpoint.put(whole, "warptiled", CONFIG, "grid", 2.0)
+        checkpoint.put(symmetric, "warptiled", ONE, "grid", 1.0)
+        checkpoint.put(whole, "warptiled", ONE, "grid", 2.0)
     with Checkpoint(path, STAMP) as checkpoint:
-        assert [checkpoint.get(one, "warptiled", CONFIG, "grid") for one in (symmetric, whole)] == [1.0, 2.0]
+        assert [checkpoint.get(one, "warptiled", ONE, "grid") for one in (symmetric, whole)] == [1.0, 2.0]
 
 
 def test_a_line_is_on_disk_at_once(path):
