@@ -39,6 +39,7 @@ constexpr int GUARD = 0;     // 1: M < BM or N < BN, and the copies check the ed
 constexpr int PEEL = 0;      // 1: the end of K, behind a whole tile or more, is multiplied first
 constexpr int BATCHED = 0;   // 1: the grid has several products, see device/batch.cuh
 constexpr int SOURCE = 0;    // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
+constexpr int SYM = 0;       // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
 // constants:end
 
 #include "device/dependent_launch.cuh"
@@ -50,8 +51,7 @@ constexpr int SOURCE = 0;    // 0: beta multiplies C; 1, 4: the source, read so 
 #include "device/raster.cuh"
 #include "device/sliced_k.cuh"
 #include "device/source.cuh"
-#include "device/thread_store.cuh"
-#include "device/warp_store.cuh"
+#include "device/symmetric_store.cuh"
 
 constexpr int THREADS_PER_SLICE = BM / WM * (BN / WN) * 32;  // one slice covers the block tile
 constexpr int THREADS = SLICED_K * THREADS_PER_SLICE;
@@ -106,7 +106,7 @@ struct Traits {
     using B = TraitsB;
     static constexpr int BK = ::BK, STEPS = ::STEPS, FRAGMENTS = ::FRAGMENTS, SPREAD = ::SPREAD;
     static constexpr int THREADS = ::THREADS, THREADS_PER_SLICE = ::THREADS_PER_SLICE, SLICED_K = ::SLICED_K;
-    static constexpr int TM = ::TM, TN = ::TN, WNITER = ::WNITER, STAGES = ::STAGES;
+    static constexpr int TM = ::TM, TN = ::TN, WNITER = ::WNITER, STAGES = ::STAGES, SYM = ::SYM;
     static constexpr int WSUBM = WM / WMITER, WSUBN = WN / WNITER;  // rows and columns of a sub-tile
     static constexpr int ROWS = WMITER * TM, COLS = WNITER * TN;    // of C, per thread
     static constexpr int TILE_A_BYTES = 4 * PipelinedCopy<A>::FLOATS,
@@ -181,15 +181,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
     launch_dependents();  // reduce_parts, which adds up the parts, or the other share of a C that was cut
-    const unsigned tiles = count_tiles<BM, BN>(M, N);
+    const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);
     const int part = blockIdx.x / tiles;
-    const Tile own = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
+    const Tile own = tile_of_block<BM, BN, GROUP_M, SYM>(M, N, blockIdx.x % tiles);
     const Tile tile{PipelinedCopy<TraitsA>::first(own.m, M), PipelinedCopy<TraitsB>::first(own.n, N)};
-    const int k_first = part * k_chunk;
-    const int depth = max(0, min(K - k_first, k_chunk));
-    const int slice = SLICED_K > 1 ? threadIdx.x / THREADS_PER_SLICE : 0;
+    const int k_first = part * k_chunk, depth = max(0, min(K - k_first, k_chunk));
+    const int lane = threadIdx.x % 32, slice = SLICED_K > 1 ? threadIdx.x / THREADS_PER_SLICE : 0;
     const int warp = (SLICED_K > 1 ? threadIdx.x % THREADS_PER_SLICE : threadIdx.x) / 32;
-    const int lane = threadIdx.x % 32;
     const int warp_m = warp / (BN / WN) * WM, warp_n = warp % (BN / WN) * WN;
     const int row = warp_m + lane / (Traits::WSUBN / TN) * TM;  // of the first sub-tile, in the block tile
     const int col = warp_n + lane % (Traits::WSUBN / TN) * TN;
@@ -236,9 +234,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     C += part * split_stride;
     const OldValues<SOURCE> old(batch);
     constexpr int VEC = TN < VEC_C ? 1 : VEC_C;
-    if constexpr (VEC == 1) __syncthreads();  // WarpStore writes where slower warps may still read
+    if constexpr (VEC == 1 || SYM) __syncthreads();  // WarpStore writes where slower warps may still read
     if (slice != 0) return;
-    if constexpr (VEC == 1)
+    if constexpr (SYM)
+        SymmetricStore<Traits, VEC_C>::store(shared, acc, tile.m + warp_m, tile.n + warp_n, own,
+                                             own.n + BN - 1 > own.m, N, alpha, beta, C, ldc, old);
+    else if constexpr (VEC == 1)
         WarpStore<Traits>::store(shared, acc, tile.m + warp_m, tile.n + warp_n, own.m, own.n, M, N, alpha,
                                  beta, C, ldc, old);
     else

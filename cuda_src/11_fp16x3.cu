@@ -40,6 +40,7 @@ constexpr int TRANS_C = 0;         // 1: C is column-major
 constexpr int VEC_C = 4;   // floats per store: 4 if C and ldc have 16-byte alignment and TRANS_C = 0, else 1
 constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 constexpr int SPLIT_BEFORE = 0;  // 1: A, 2: B was split before the call, and the other is split in it; else 0
+constexpr int SYM = 0;           // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
 // constants:end
 
 constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
@@ -89,14 +90,16 @@ struct Work {
 
     __device__ __forceinline__ Work(int M, int N, int k_blocks, int part_blocks, unsigned tiles,
                                     unsigned number)
-        : tile(tile_of_block<BM, BN, GROUP_M>(M, N, number % tiles)),
+        : tile(tile_of_block<BM, BN, GROUP_M, SYM>(M, N, number % tiles)),
           part(number / tiles),
           groups((min(part_blocks, k_blocks - part * part_blocks) + PROMOTE_STAGES - 1) / PROMOTE_STAGES) {}
 };
 
 // What device/scaled_store.cuh is compiled for.
 struct Layout {
-    static constexpr int BM = ::BM, BN = ::BN, TRANS_C = ::TRANS_C, VEC_C = ::VEC_C;
+    static constexpr int BM = ::BM, BN = ::BN, TRANS_C = ::TRANS_C, VEC_C = ::VEC_C, SYM = ::SYM;
+    static constexpr Triangle TRIANGLE = SYM ? Triangle::LOWER : Triangle::WHOLE;
+    static_assert(!(SYM && TRANS_C), "with SYM, the transpose of what is stored is stored as well");
 };
 
 // The lines of a tile in one block of k, which are one stretch of memory, and then in the next.
@@ -158,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     Ring ring{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD};
     // The shuffle tells the compiler that the value is the same in all threads of a warp.
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0), warpgroup = warp / 4;
-    const unsigned tiles = count_tiles<BM, BN>(M, N);
+    const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);
     const bool split = part_blocks < k_blocks;
     const unsigned works = tiles * ((k_blocks + part_blocks - 1) / part_blocks);
     if (threadIdx.x == 0) {
@@ -181,8 +184,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             copy_tiles(pairs_a, pairs_b, ring, M, N, k_blocks, part_blocks, tiles, works);
         if (warp == 4 * CONSUMERS + 1)
             for (unsigned number = blockIdx.x; number < tiles; number += gridDim.x)
-                note_exceptions<Layout>(tile_of_block<BM, BN, GROUP_M>(M, N, number), M, N, rows, columns,
-                                        exceptions);
+                note_exceptions<Layout>(tile_of_block<BM, BN, GROUP_M, SYM>(M, N, number), M, N, rows,
+                                        columns, exceptions);
     } else {
         setmaxnreg_inc<MULTIPLY_REGISTERS>();
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
@@ -192,10 +195,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             // The warp's own rows of A in the last stage: 16 lines of 128 bytes. No other warp's wgmma reads
             // them, so this warp's wait is enough.
             const unsigned own = ring.data(last.stage[0]) + warp * 16 * 128 - address;
-            store_sums<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
-                               work.tile.n, M, N, split ? 1.0f : alpha, split ? nullptr : rows,
-                               split ? nullptr : columns, split ? 0.0f : beta, C + work.part * part_stride,
-                               ldc, old);
+            store_triangles<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
+                                    work.tile.n, M, N, split ? 1.0f : alpha, split ? nullptr : rows,
+                                    split ? nullptr : columns, split ? 0.0f : beta,
+                                    C + work.part * part_stride, ldc, old);
             fence_proxy_async();  // before the copies that fill the rows again
             __syncwarp();
             release(ring, last);

@@ -22,6 +22,7 @@ constexpr int GROUP_M = 8;  // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;  // 1: C is column-major
 constexpr int VEC_C = 4;    // floats per store: 4 if C and ldc have 16-byte alignment and TRANS_C = 0, else 1
 constexpr int SOURCE = 0;   // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
+constexpr int SYM = 0;      // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
 // constants:end
 
 constexpr int WARPS_N = BN / WN;
@@ -43,7 +44,9 @@ static_assert(BM * PIECES % THREADS == 0 && BN * PIECES % THREADS == 0, "threads
 
 // What device/scaled_store.cuh is compiled for.
 struct Layout {
-    static constexpr int BM = ::BM, BN = ::BN, TRANS_C = ::TRANS_C, VEC_C = ::VEC_C;
+    static constexpr int BM = ::BM, BN = ::BN, TRANS_C = ::TRANS_C, VEC_C = ::VEC_C, SYM = ::SYM;
+    static constexpr Triangle TRIANGLE = SYM ? Triangle::LOWER : Triangle::WHOLE;
+    static_assert(!(SYM && TRANS_C), "with SYM, the transpose of what is stored is stored as well");
 };
 
 // Copy LINES lines of one block of k, from line `first` on. They are contiguous, and swizzled already. Lines
@@ -114,10 +117,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                          long long source_column) {
     extern __shared__ __align__(128) unsigned char shared[];
     const unsigned ring = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-    const unsigned tiles = count_tiles<BM, BN>(M, N);
+    const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);
     const int part = blockIdx.x / tiles, first = part * part_blocks,
               blocks = min(part_blocks, k_blocks - first);
-    const Tile tile = tile_of_block<BM, BN, GROUP_M>(M, N, blockIdx.x % tiles);
+    const Tile tile = tile_of_block<BM, BN, GROUP_M, SYM>(M, N, blockIdx.x % tiles);
     const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WM, warp_n = warp % WARPS_N * WN;
     launch_dependents();
     griddepcontrol_wait();
@@ -159,7 +162,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int j = 0; j < TILES_N * 4; ++j)
             sum.value[i][j] = __fmaf_rn(cross.value[i][j], 1.0f / LO_SCALE, sum.value[i][j]);
         const int m = tile.m + warp_m + 16 * i, n = tile.n + warp_n;
-        store_sums<Layout>(sum.value[i], scratch, m, n, M, N, split ? 1.0f : alpha, split ? nullptr : rows,
-                           split ? nullptr : columns, split ? 0.0f : beta, C + part * part_stride, ldc, old);
+        store_triangles<Layout>(sum.value[i], scratch, m, n, M, N, split ? 1.0f : alpha,
+                                split ? nullptr : rows, split ? nullptr : columns, split ? 0.0f : beta,
+                                C + part * part_stride, ldc, old);
     }
 }

@@ -6,14 +6,19 @@
 // A tile of C with neither costs a look at one word. The SIDE x SIDE blocks of the others are dealt out to
 // all blocks of the grid in turn. Every element of C is written by one thread, in a fixed order of additions.
 //
+// With SYM, this is done for the elements on and below the diagonal, whose results are stored, or added, in
+// the triangles that SYM names. No word was written for a tile that does not meet the lower triangle.
+//
 // Grid: any number of blocks; about one an SM. Block: THREADS. A(m, k) lies at m * a_m + k * a_k, B(k, n) at
 // k * b_k + n * b_n, C is row-major. `exceptions` has a word for each TILE_M x TILE_N tile of C, row by row.
 #include "device/split_format.cuh"
 #include "device/dependent_launch.cuh"
 #include "device/source.cuh"
+#include "device/triangle.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int SOURCE = 0;  // 0: beta multiplies C; 1: the source, see device/source.cuh
+constexpr int SYM = 0;     // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
 // constants:end
 constexpr int SIDE = 128;            // rows and columns of a block
 constexpr int BK = 8;                // steps of k in shared memory
@@ -148,6 +153,19 @@ __device__ __forceinline__ void multiply(const Problem &p, const Block &block, f
     }
 }
 
+// Call store(c, old value) wherever the result of (m, n) is stored.
+template <class Store>
+__device__ __forceinline__ void store_element(const Problem &p, int m, int n, Store store) {
+    const auto store_at = [&](int row, int column) {
+        float *c = p.C + row * p.ldc + column;
+        const float *old = c;
+        p.old.find(old, row, column);
+        store(c, old);
+    };
+    if (SYM == 0 || (stores_lower(SYM) && is_inside<Triangle::LOWER>(m, n))) store_at(m, n);
+    if (stores_upper(SYM) && is_inside<upper_of(SYM)>(n, m)) store_at(n, m);
+}
+
 __device__ __forceinline__ void repair(const Problem &p, const Block &block, float (&a)[BK][PITCH],
                                        float (&b)[BK][PITCH]) {
     const int ty = threadIdx.x / ACROSS, tx = threadIdx.x % ACROSS;
@@ -170,7 +188,11 @@ __device__ __forceinline__ void repair(const Problem &p, const Block &block, flo
         for (int j = 0; j < EACH; ++j) {
             if (row(i) >= block.m_end || column(j) >= block.n_end) continue;
             float *c = p.C + row(i) * p.ldc + column(j);
-            if (max(row_count[i], column_count[j]) > most) {
+            if (SYM && max(row_count[i], column_count[j]) > most) {
+                store_element(p, row(i), column(j), [&](float *to, const float *old) {
+                    *to = epilogue(p.alpha, acc[i][j], p.beta, old);
+                });
+            } else if (max(row_count[i], column_count[j]) > most) {
                 const float *old = c;
                 p.old.find(old, row(i), column(j));
                 *c = epilogue(p.alpha, acc[i][j], p.beta, old);
@@ -183,8 +205,10 @@ __device__ __forceinline__ void repair(const Problem &p, const Block &block, flo
         if (m >= block.m_end || n >= block.n_end) continue;
         const unsigned in_row = p.rows[m].left_out, in_column = p.columns[n].left_out;
         if (max(in_row, in_column) > most || in_row + in_column == 0) continue;
-        float *c = p.C + m * p.ldc + n;
-        *c = __fmaf_rn(p.alpha, left_out_products(p, m, int(in_row), n, int(in_column)), *c);
+        if (SYM && n > m) continue;
+        store_element(p, m, n, [&](float *c, const float *) {
+            *c = __fmaf_rn(p.alpha, left_out_products(p, m, int(in_row), n, int(in_column)), *c);
+        });
     }
 }
 
@@ -210,7 +234,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
         for (int i = 0; i < WORDS; ++i) {
             const long long tile = first + i * THREADS + threadIdx.x;
-            word[i] = tile < tiles ? exceptions[tile] : 0;
+            const bool exists =
+                tile < tiles && (!SYM || (tile / tiles_n + 1) * TILE_M > tile % tiles_n * TILE_N);
+            word[i] = exists ? exceptions[tile] : 0;
         }
         if (!__syncthreads_or(word[0] | word[1] | word[2] | word[3])) continue;
 #pragma unroll

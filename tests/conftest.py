@@ -193,9 +193,24 @@ def for_batch(kernel, a, b, c, asks_for_blocks=False):
     return run
 
 
-def store(C, total, beta, source=None):
-    """What an epilogue does: beta multiplies C, or the source at this address with these strides."""
-    C[...] = total + beta * (C if source is None else at(source[0], C.shape, source[1])) if beta else total
+def store(C, total, beta, source=None, sym=0):
+    """What an epilogue does: beta multiplies C, or the source at this address with these strides.
+
+    With `sym`, what is above the diagonal is taken from below it, and one triangle may be all that is stored.
+    """
+    kept = np.ones(C.shape, bool)
+    if sym:
+        lower = np.tri(len(C), dtype=bool)
+        total, kept = np.where(lower, total, total.T), {1: kept, 2: lower, 3: lower.T}[sym]
+    values = total + beta * (C if source is None else at(source[0], C.shape, source[1])) if beta else total
+    np.copyto(C, values, where=kept)
+
+
+def tiles_of(constants, M, N):
+    """How many tiles of C a kernel computes: with SYM those that meet the lower triangle."""
+    starts = np.arange(0, M, constants.BM), np.arange(0, N, constants.BN)
+    ends = np.minimum(starts[0] + constants.BM, M)
+    return len(starts[0]) * len(starts[1]) if not constants.SYM else int((starts[1][None] < ends[:, None]).sum())
 
 
 def product_kernel(constants):
@@ -218,21 +233,29 @@ def parts_kernel(constants):
         A = at(pa, (M, K), (1, lda) if constants.TRANS_A else (lda, 1))
         B = at(pb, (K, N), (1, ldb) if constants.TRANS_B else (ldb, 1))
         trans_c = getattr(constants, "TRANS_C", 0)  # rung 9 does not have it
-        parts, rest = divmod(blocks, -(-int(M) // constants.BM) * -(-int(N) // constants.BN))
+        sym = getattr(constants, "SYM", 0)  # rung 10 does not have it
+        parts, rest = divmod(blocks, tiles_of(SimpleNamespace(BM=constants.BM, BN=constants.BN, SYM=sym), M, N))
         assert all(steps > 0 and steps % constants.BK == 0 for steps in k_chain)  # of rung 9
         assert rest == 0 and parts * k_chunk >= K and (source is None or parts == 1)
         for part in range(parts):
             steps = slice(min(part * k_chunk, K), min((part + 1) * k_chunk, K))
             C = at(pc + 4 * part * split_stride, (M, N), (1, ldc) if trans_c else (ldc, 1))
             total = alpha * (A[:, steps] @ B[steps] if steps.start < steps.stop else np.zeros((M, N), np.float32))
-            store(C, total, beta, source)
+            store(C, total, beta, source, sym)
 
     return for_batch(kernel, 4, 6, 9, asks_for_blocks=True)
 
 
-def reduce_kernel(M, N, count, pw, part_stride, alpha, beta, pc, *strides, source=None):
-    total = alpha * sum(at(pw + 4 * part * part_stride, (M, N), (N, 1)) for part in range(count))
-    store(at(pc, (M, N), strides), total, beta, source)
+def reduce_kernel(constants):
+    """What adds up the parts of K."""
+
+    def kernel(M, N, count, pw, part_stride, alpha, beta, pc, *strides, source=None):
+        total = np.zeros((M, N), np.float32)
+        for part in range(count):
+            total = total + at(pw + 4 * part * part_stride, (M, N), (N, 1))
+        store(at(pc, (M, N), strides), alpha * total, beta, source, constants.SYM)
+
+    return for_batch(kernel, 3, None, 7)
 
 
 def copy_kernel(rows, columns, source, *rest):
@@ -280,7 +303,7 @@ class PythonDevice:
             return python_kernels.PythonKernel(entry, None, "")
         text = code.decode()
         helpers = {"copy_strided": for_batch(copy_kernel, 2, None, 5), "pack": pack_kernel}
-        helpers |= dict.fromkeys(("reduce_parts", "reduce_segments"), for_batch(reduce_kernel, 3, None, 7))
+        helpers |= dict.fromkeys(("reduce_parts", "reduce_segments"), reduce_kernel(constants_of(text)))
         product = parts_kernel if name in ("pipelined", "skinny") else product_kernel
         return python_kernels.PythonKernel(
             entry, helpers.get(name) or product(constants_of(text)), python_kernels.parameters_of(text, entry)

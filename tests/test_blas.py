@@ -66,6 +66,67 @@ def test_on_a_device(device, on_device, random):
     np.testing.assert_allclose(found.values, a @ b, rtol=1e-5)
 
 
+def triangle_of(n, lower):
+    kept = np.tri(n, dtype=bool)
+    return kept if lower else kept.T
+
+
+@pytest.mark.parametrize("lower", [0, 1])
+@pytest.mark.parametrize("trans", [0, 1, 2])
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_ssyrk_is_that_of_scipy(random, trans, lower, beta):
+    scipy = pytest.importorskip("scipy.linalg.blas")
+    a, c = random(*((9, 6) if trans else (6, 9))), random(6, 6)
+    old = c.copy()
+    for more in ({}, {"beta": beta, "c": c}):
+        given = {"trans": trans, "lower": lower, **more}
+        wanted = scipy.ssyrk(2.0, a, **{**given, "trans": int(trans > 0)})
+        found = blas.ssyrk(2.0, a, **given)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+        untouched = ~triangle_of(6, lower)
+        np.testing.assert_array_equal(found[untouched], wanted[untouched])
+    np.testing.assert_array_equal(c, old)
+
+
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("lower", [0, 1])
+def test_ssyrk_overwrites_one_triangle(random, lower, order):
+    a, c = random(6, 9), np.asarray(random(6, 6), order=order)
+    wanted = np.where(triangle_of(6, lower), 1.5 * (a @ a.T) - c, c)
+    assert blas.ssyrk(1.5, a, -1.0, c, 0, lower, overwrite_c=1) is c
+    np.testing.assert_allclose(c, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_ssyrk_of_tensors(random, torch, lower):
+    a, c = torch.from_numpy(random(6, 9)), torch.from_numpy(random(6, 6))
+    kept = torch.from_numpy(triangle_of(6, lower).copy())
+    found = blas.ssyrk(2.0, a, 1.0, c, lower=lower)
+    torch.testing.assert_close(found, torch.where(kept, 2 * a @ a.T + c, c))
+    torch.testing.assert_close(blas.ssyrk(2.0, a, lower=lower), torch.where(kept, 2 * a @ a.T, torch.zeros(6, 6)))
+
+
+def test_ssyrk_on_the_simulated_device(random, monkeypatch):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+    a, c = random(70, 20), random(70, 70)
+    for lower in (0, 1):
+        found = blas.ssyrk(1.5, a, 0.5, c, lower=lower)
+        wanted = np.where(triangle_of(70, lower), 1.5 * (a @ a.T) + 0.5 * c, c)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_ssyrk_refuses(random, on_device):
+    a = random(6, 9)
+    with pytest.raises(ArgumentError, match="trans must be 0, 1 or 2, got 'T'"):
+        blas.ssyrk(1.0, a, trans="T")
+    with pytest.raises(ShapeError, match="a must have 2 dimensions"):
+        blas.ssyrk(1.0, a[0])
+    with pytest.raises(ShapeError, match=r"C must have shape \(6, 6\)"):
+        blas.ssyrk(1.0, a, 1.0, random(9, 9))
+    with pytest.raises(OperandError, match=r"a \(OnDevice\) has no .T; pass it transposed and trans=0"):
+        blas.ssyrk(1.0, on_device(a), trans=1)
+
+
 def test_refusals(operands, on_device):
     a, b, c = operands(0, 0)
     with pytest.raises(ArgumentError, match="trans_b must be 0, 1 or 2, got 'T'"):

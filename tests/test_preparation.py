@@ -28,11 +28,25 @@ from fastsgemm.geometry import variants
 from fastsgemm.jit import compiler
 from fastsgemm.jit.source import helper_spec
 from fastsgemm.problem import LAYOUTS, Problem
-from fastsgemm.request import PLAIN, resolve
+from fastsgemm.progress import Bar
+from fastsgemm.request import PLAIN, of_problem, resolve
 from fastsgemm.tuning import first_use
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
 BATCH = range(1, 65)
+
+
+@pytest.mark.parametrize("precision", ["ieee", "fp16x3"])
+@pytest.mark.parametrize("how", [{"layout": "SYM"}, {"layout": "NT", "symmetric": True}])
+def test_the_kernels_of_a_matrix_by_its_transpose(how, precision):
+    problem = Problem(3000, 3000, 500, "NT", symmetric=True)
+    request = of_problem(resolve(precision=precision), problem)
+    wanted = {launch.kernel for launch in plan_of(H200, request, variants.dense(problem)).launches}
+    assert any(dict(each.constants).get("SYM") == 1 for each in wanted)
+    problems = preparation._problems(3000, 3000, 500, how["layout"], 1, how.get("symmetric", False))
+    needed = preparation.kernels_of(H200, resolve(precision=precision), problems, "", Bar(False))
+    assert {*needed} == wanted
+    assert preparation.parse("3000,3000,500,SYM")[3] == "SYM"
 
 
 def needed_by(problems, request=PLAIN):

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastsgemm.errors import ShapeError
-from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, checked, octaves, parse, spell
+from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, as_data, checked, octaves, parse, spell
 
 EXTENTS = st.integers(1, MAX_EXTENT)
 
@@ -19,6 +19,8 @@ EXTENTS = st.integers(1, MAX_EXTENT)
         ("1024,64,32, nt , X96 ", Problem(1024, 64, 32, "NT", 96)),
         ("64,x8", Problem(64, 64, 64, "NN", 8)),
         ("1,2,3,TT,x1", Problem(1, 2, 3, "TT")),
+        ("64,64,32,sym", Problem(64, 64, 32, "NT", 1, True)),
+        ("64,64,32,SYM,x3", Problem(64, 64, 32, "NT", 3, True)),
     ],
 )
 def test_a_problem_is_read(text, problem):
@@ -46,6 +48,14 @@ def test_every_problem_is_read_back(M, N, K, layout, batch):
 def test_what_goes_without_saying_is_not_written():
     assert spell(Problem(1, 2, 3)) == "1,2,3"
     assert spell(Problem(1, 2, 3, "NT", 4)) == "1,2,3,NT,x4"
+    assert spell(Problem(2, 2, 3, "NT", 4, True)) == "2,2,3,SYM,x4"
+
+
+def test_a_symmetric_result_is_square():
+    with pytest.raises(ShapeError, match="as many rows as columns, got 2 and 3"):
+        parse("2,3,4,SYM")
+    assert as_data(Problem(2, 2, 3)).keys() < as_data(Problem(2, 2, 3, symmetric=True)).keys()
+    assert Problem(2, 2, 3, "NT", symmetric=True).transposed.symmetric
 
 
 @pytest.mark.parametrize("extents", [(0, 1, 1), (1, MAX_EXTENT + 1, 1)])

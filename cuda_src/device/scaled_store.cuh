@@ -1,10 +1,12 @@
 // Rung 11: the end of a tile of C, once its sums are in registers. Layout has the constants BM and BN, rows
-// and columns of a tile; TRANS_C, 1 where C is column-major; VEC_C, floats of a store, 1 or 4.
+// and columns of a tile; TRANS_C, 1 where C is column-major; VEC_C, floats of a store, 1 or 4; TRIANGLE,
+// which elements of C are stored.
 #pragma once
 #include "device/split_format.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
 #include "device/source.cuh"
+#include "device/triangle.cuh"
 
 // Note for the guard kernel whether a tile holds lines with exceptions. By one warp.
 template <class Layout>
@@ -144,9 +146,14 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
             all[step] = true;
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                const int of_column = __shfl_sync(ALL, column_code[first_column / 32],
-                                                  (first_column + column + shift - shift_row + i) % 32);
+                const int right_of_n = first_column + column + shift - shift_row + i;
+                const int of_column = __shfl_sync(ALL, column_code[first_column / 32], right_of_n % 32);
                 code[step][i] = of_row + of_column;
+                if constexpr (Layout::TRIANGLE != Triangle::WHOLE) {
+                    const int in_m = m + first_row + row + shift_row, in_n = n + right_of_n;
+                    if (!is_inside<Layout::TRIANGLE>(TRANS_C ? in_n : in_m, TRANS_C ? in_m : in_n))
+                        code[step][i] = NOT_STORED;
+                }
                 all[step] = all[step] && is_stored(code[step][i]);
             }
         }
@@ -169,4 +176,24 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
             store_vector(to + step * stride, value, code[step], all[step]);
         }
     }
+}
+
+// The layout in which the transpose of a symmetric result is stored: where C has a row, it has a column.
+template <class Layout>
+struct Mirrored {
+    static constexpr int TRANS_C = !Layout::TRANS_C, VEC_C = 1;
+    static constexpr Triangle TRIANGLE = upper_of(Layout::SYM);
+};
+
+// Write the sums where SYM says, a constant of the layout (device/triangle.cuh). Otherwise as store_sums.
+template <class Layout, class Old, int PLACES>
+__device__ __forceinline__ void store_triangles(const float (&sum)[PLACES], float *scratch, int m, int n,
+                                                int M, int N, float alpha, const Line *rows,
+                                                const Line *columns, float beta, float *C, long long ldc,
+                                                const Old &values) {
+    if constexpr (Layout::SYM == 0 || stores_lower(Layout::SYM))
+        store_sums<Layout>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc, values);
+    if constexpr (stores_upper(Layout::SYM))
+        store_sums<Mirrored<Layout>>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc,
+                                     values.transposed());
 }

@@ -59,11 +59,17 @@ struct OldValues {
     __device__ __forceinline__ long long line_step(long long) const {
         return TRANS_C ? column_stride : row_stride;
     }
+
+    // The same for a tile that is stored transposed: its element (m, n) is element (n, m) of C.
+    __device__ __forceinline__ OldValues<SOURCE, !TRANS_C> transposed() const {
+        return {first, column_stride, row_stride};
+    }
 };
 template <int TRANS_C>
 struct OldValues<0, TRANS_C> : OldC {
     __device__ __forceinline__ OldValues(const float *, long long, long long) {}
     __device__ __forceinline__ explicit OldValues(const BatchAndSource<0> &) {}
+    __device__ __forceinline__ OldValues<0, !TRANS_C> transposed() const { return {nullptr, 0, 0}; }
 };
 
 // Four old values, `step` apart.

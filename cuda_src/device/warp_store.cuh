@@ -7,8 +7,9 @@
 #pragma once
 #include "device/epilogue.cuh"
 #include "device/shared_memory.cuh"
+#include "device/triangle.cuh"
 
-template <class Traits>
+template <class Traits, Triangle TRIANGLE = Triangle::WHOLE>
 struct WarpStore {
     static constexpr int TM = Traits::TM, TN = Traits::TN, WNITER = Traits::WNITER;
     static constexpr int WSUBM = Traits::WSUBM, WSUBN = Traits::WSUBN;
@@ -34,6 +35,10 @@ struct WarpStore {
     }
     static constexpr int PASS_ROWS = rows_per_pass();
     static_assert(PASS_ROWS > 0, "a row of every thread fits into shared memory");
+    // Floats of a warp. Of a triangle, MirroredStore uses the same ones after this store.
+    static constexpr int SHARE = TRIANGLE == Triangle::WHOLE
+                                     ? PASS_ROWS * WNITER * PATCH
+                                     : Traits::SCRATCH_BYTES / 16 / (Traits::THREADS_PER_SLICE / 32) * 4;
 
     // Write the rows of a pass, from `first` on, to this lane's place in shared memory. Registers need fixed
     // numbers, so this is written out for each pass. What follows is a loop over the passes.
@@ -50,15 +55,15 @@ struct WarpStore {
         }
     }
 
-    // Store the elements of the warp tile at (m, n) that are inside the matrix and not before (first_m,
-    // first_n). No thread may still use `scratch` for anything else. Old is OldC or OldValues.
+    // Store the elements of the warp tile at (m, n) that are inside the matrix and the triangle, and not
+    // before (first_m, first_n). No thread may still use `scratch` for anything else. Old is OldC or
+    // OldValues.
     template <class Old>
     static __device__ __forceinline__ void store(float *scratch, const float (&acc)[ROWS][COLS], int m, int n,
                                                  int first_m, int first_n, int M, int N, float alpha,
                                                  float beta, float *C, long long ldc, const Old &values) {
         const int lane = threadIdx.x % 32;
-        float *const mine =
-            scratch + threadIdx.x % Traits::THREADS_PER_SLICE / 32 * (PASS_ROWS * WNITER * PATCH);
+        float *const mine = scratch + threadIdx.x % Traits::THREADS_PER_SLICE / 32 * SHARE;
         m += lane / ABREAST * TM;
         n += lane % ABREAST;
         float *line = C + m * ldc;  // advances from row to row: cheaper than computing each address
@@ -80,6 +85,7 @@ struct WarpStore {
                             const int col = n + w * WSUBN + e % WSUBN;
                             const float sum = from[(i * WNITER + w) * PATCH + e / TN];
                             if (row < first_m || row >= M || col < first_n || col >= N) continue;
+                            if (!is_inside<TRIANGLE>(row, col)) continue;
                             const float *old = c + col;
                             if (reads_old) values.find(old, row, col);
                             c[col] = reads_old ? epilogue(alpha, sum, beta, old) : __fmul_rn(alpha, sum);

@@ -1,4 +1,4 @@
-"""SGEMM with the signature that SciPy gives it, on any arrays that `fastsgemm.sgemm` takes.
+"""SGEMM and SSYRK with the signatures that SciPy gives them, on any arrays that `fastsgemm.sgemm` takes.
 
 Examples
 --------
@@ -19,7 +19,9 @@ import numpy as np
 
 from fastsgemm import arguments
 from fastsgemm.errors import ArgumentError, OperandError, ShapeError
+from fastsgemm.gemm import multiply_triangle
 from fastsgemm.gemm import sgemm as _sgemm
+from fastsgemm.problem import Sym
 
 _TRANSPOSITIONS = (0, 1, 2)  # no, transpose, conjugate transpose, which is the same for real numbers
 
@@ -78,15 +80,69 @@ def sgemm(
     return _sgemm(a, b, alpha, beta, c if arguments.switch("overwrite_c", overwrite_c) else _copy(c))
 
 
-def _operand(name: str, x: Any, transposed: int) -> Any:
+def ssyrk(
+    alpha: float,
+    a: Any,
+    beta: float = 0.0,
+    c: Any = None,
+    trans: int = 0,
+    lower: int = 0,
+    overwrite_c: int = 0,
+) -> Any:
+    """Return one triangle of alpha * op(a) @ op(a).T + beta * c, as `scipy.linalg.blas.ssyrk` does.
+
+    Parameters
+    ----------
+    alpha : float
+    a : array, float32
+        (N, K), or (K, N) if `trans` is not 0.
+    beta : float, optional
+    c : array, shape (N, N), float32, optional
+        Default: zeros.
+    trans : int
+        0: a @ a.T; 1 or 2: a.T @ a.
+    lower : int
+        Not 0: the lower triangle is computed. 0: the upper one. The diagonal belongs to both. The other elements are
+        those of `c`.
+    overwrite_c : int
+        Not 0: the result is written to `c`, which is returned. 0: `c` is left as it is.
+
+    Returns
+    -------
+    array, shape (N, N), float32
+        Of the same kind as `a`, or `c` itself.
+
+    Raises
+    ------
+    ArgumentError
+        `trans` is not 0, 1 or 2, or `lower` or `overwrite_c` neither true nor false.
+    OperandError
+        An array cannot be transposed, copied or written.
+    ShapeError
+        `a` has not 2 dimensions.
+    FastsgemmError
+        See `fastsgemm.sgemm`.
+    """
+    sym = Sym.LOWER if arguments.switch("lower", lower) else Sym.UPPER
+    overwrite = arguments.switch("overwrite_c", overwrite_c)
+    left, right = _operand("a", a, trans, "trans"), _operand("a", a, 0 if trans else 1, "trans")
+    if c is None:
+        c, beta = _sgemm(left, right, 0.0), 0.0  # zeros, of the same kind as a
+    elif not overwrite:
+        c = _copy(c)
+    return multiply_triangle(left, right, alpha, beta, c, sym)
+
+
+def _operand(name: str, x: Any, transposed: int, argument: str = "") -> Any:
+    argument = argument or f"trans_{name}"
     if not isinstance(transposed, Real | np.bool_) or transposed not in _TRANSPOSITIONS:
-        raise ArgumentError(f"trans_{name} must be 0, 1 or 2, got {transposed!r}")
+        raise ArgumentError(f"{argument} must be 0, 1 or 2, got {transposed!r}")
     if not transposed:
         return x
     try:
         shape, transpose = tuple(x.shape), x.T
     except AttributeError:
-        raise OperandError(f"{name} ({type(x).__name__}) has no .T; pass it transposed and trans_{name}=0") from None
+        raise OperandError(f"{name} ({type(x).__name__}) has no .T; pass it transposed and {argument}=0") from None
     if len(shape) != 2:  # .T reverses the dimensions of a batch, too
         raise ShapeError(f"{name} must have 2 dimensions to be transposed, got {shape}; pass it transposed")
     return transpose

@@ -154,8 +154,9 @@ def _ladder(options: argparse.Namespace) -> int:
 def _explain(options: argparse.Namespace) -> int:
     p = options.size
     found = explain(
-        p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision, options.batch_invariant, p.batch
-    )
+        p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision, options.batch_invariant, p.batch,
+        options.symmetric or p.symmetric,
+    )  # fmt: skip
     if options.json:
         _print_json(found.json())
     else:
@@ -167,7 +168,8 @@ def _prepare(options: argparse.Namespace) -> int:
     M, N, K, layout, batch = preparation.parse(options.problems)
     found = preparation.prepare(
         M, N, K, layout, batch=batch, rung=options.rung, precision=options.precision,
-        batch_invariant=options.batch_invariant, split=options.split, source=options.source, device=options.device,
+        batch_invariant=options.batch_invariant, split=options.split, source=options.source,
+        symmetric=options.symmetric, device=options.device,
         stored=True,  # there is no other use of them after the process
     )  # fmt: skip
     if options.json:
@@ -376,6 +378,9 @@ def _call(parser: argparse.ArgumentParser) -> None:
         help="the precision of sgemm; with fp16x3, rung 11 is used where it is quicker; default %(default)s",
     )
     parser.add_argument("--batch-invariant", action="store_true", help="the order of summation that depends on K alone")
+    parser.add_argument(
+        "--symmetric", action="store_true", help="the result is symmetric; with NT and TN, B is A transposed"
+    )
     parser.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
 
 

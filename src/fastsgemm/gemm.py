@@ -12,8 +12,9 @@ from fastsgemm.call import arrays, checks, streams
 from fastsgemm.call.arrays import HOST, DeviceArray, Library, View
 from fastsgemm.call.driver import multiply
 from fastsgemm.call.split_operand import SplitOperand, array_of
-from fastsgemm.errors import ShapeError, StreamError
+from fastsgemm.errors import OperandError, ShapeError, StreamError
 from fastsgemm.geometry.layout import same_elements
+from fastsgemm.problem import Sym
 from fastsgemm.request import PLAIN, Request, of_call, resolve
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         config: Config | None
         precision: str
         batch_invariant: bool
+        symmetric: bool
         stream: Any
 
 
@@ -82,6 +84,7 @@ def sgemm(
     config: Any = None,
     precision: str = "ieee",
     batch_invariant: bool = False,
+    symmetric: bool = False,
     stream: Any = None,
     out: Any = None,
 ) -> Any:
@@ -112,6 +115,9 @@ def sgemm(
         Each element of the result depends on nothing but its row of A, its column of B, alpha, beta and its old value,
         to the last bit: neither on M, N and layouts nor on config and device. ``docs/order-of-summation.md`` says how
         it is summed. Precision "ieee" only, and rung "pipelined" or "skinny_in_order".
+    symmetric : bool
+        The caller knows that A B is symmetric, such as a product of polynomials of one symmetric matrix. One triangle
+        of it is computed and stored twice. Where B is A transposed, this need not be said; see Notes.
     stream : object with ``__cuda_stream__``, optional
         The stream to launch on. Default: the current stream of the library of `out`, or else of C, or else of A.
     out : array, shape (..., M, N), float32, optional
@@ -127,11 +133,11 @@ def sgemm(
     ------
     DTypeError, ScalarError, StreamError, ArgumentError
         Subclasses of TypeError. An operand is not a float32 array; alpha or beta is not a real number; `stream` does
-        not have ``__cuda_stream__``; `batch_invariant` is neither true nor false.
+        not have ``__cuda_stream__``; `batch_invariant` or `symmetric` is neither true nor false.
     ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError
-        Subclasses of ValueError. The shapes do not match; what is written shares memory with A, B or itself, or `out`
-        with a C that is another array; the operands are on different devices; an array cannot be read or written as
-        given; beta != 0 without C.
+        Subclasses of ValueError. The shapes do not match, or the result is not square with `symmetric`; what is written
+        shares memory with A, B or itself, or `out` with a C that is another array; the operands are on different
+        devices; an array cannot be read or written as given; beta != 0 without C.
     UnknownRungError, ConfigError, PrecisionError
         Subclasses of ValueError. There is no such rung or precision; the config is not legal for the rung on this
         device; the precision contradicts the rung or a split operand.
@@ -158,6 +164,12 @@ def sgemm(
     two configs fit it better than one. Each share has its own launch, and its own order of summation. A product whose
     rung or config is named is not cut, nor is a batch or one with ``batch_invariant``; `explain` says where C is cut.
 
+    **Symmetry.** Where B is A transposed in the same memory, as in ``sgemm(A, A.T)``, or `symmetric` says that A B is
+    symmetric, rungs 9 and 11 compute one triangle and store each result twice: the product is symmetric to the last
+    bit, and has the bits that the same order of summation gives a whole product. It is computed whole where that is
+    quicker, which gives A A^T the same symmetry; rungs 1 to 8 and 10 always do so. beta * C is added to each element
+    by itself, so C need not be symmetric. ``docs/symmetric.md`` says what is detected.
+
     **Batches.** A batch is one launch if at most three of its dimensions cannot be merged. A matrix that the batch
     shares, by broadcasting or a stride of 0, is not repeated. If the batch shares B, and the rows of all A and of all C
     are evenly spaced, the batch is one product of more rows. Products of precision "fp16x3" are computed one after the
@@ -182,8 +194,14 @@ def sgemm(
            [3., 3.]], dtype=float32)
     """
     request = PLAIN
-    if rung is not None or config is not None or precision is not _IEEE or batch_invariant is not False:
-        request = resolve(rung, config, precision, batch_invariant)
+    if (
+        rung is not None
+        or config is not None
+        or precision is not _IEEE
+        or batch_invariant is not False
+        or symmetric is not False
+    ):
+        request = resolve(rung, config, precision, batch_invariant, symmetric)
     library = arrays.by_type.get(type(A))
     if arrays.traced() if library is None else library.traced():
         return _traced(request, A, B, C, alpha, beta, stream, out)
@@ -198,6 +216,32 @@ def sgemm(
         if result is not None:
             return result
     return _multiply(request, A, B, C, alpha, beta, stream, out)
+
+
+def multiply_triangle(A: Any, B: Any, alpha: float, beta: float, C: Any, sym: Sym) -> Any:
+    """Compute one triangle of C <- alpha * A @ B + beta * C, of which A @ B is symmetric; return C.
+
+    Parameters
+    ----------
+    A, B : array
+        As in `sgemm`.
+    alpha, beta : float
+    C : array
+        Written in place; the other triangle is left as it is.
+    sym : Sym
+        LOWER or UPPER.
+
+    Raises
+    ------
+    OperandError
+        C is immutable.
+    FastsgemmError
+        See `sgemm`.
+    """
+    if arrays.library(C).immutable:
+        raise OperandError(f"C must be an array that can be written to keep one triangle, got {type(C).__name__}")
+    alpha, beta = checks.scalar("alpha", alpha), checks.scalar("beta", beta)
+    return _multiply(Request(symmetric=sym), A, B, C, alpha, beta, None, None)
 
 
 def _traced(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, stream: Any, out: Any) -> Any:
@@ -215,14 +259,18 @@ def _traced(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, str
 
 def _is_for_dispatcher(request: Request, stream: Any, out: Any) -> bool:
     """Return whether a call asks for nothing that PyTorch's dispatcher cannot pass on."""
-    return request.rung is None and request.config is None and stream is None and out is None
+    passed_on = request.symmetric in (Sym.WHOLE, Sym.BOTH)
+    return passed_on and request.rung is None and request.config is None and stream is None and out is None
 
 
 def _through_dispatcher(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any) -> Any:
     """Multiply tensors that PyTorch's dispatcher has to see: it records gradients, tangents and traces."""
     from fastsgemm.torch import operator
 
-    return operator.sgemm(A, B, alpha, beta, C, precision=request.precision, batch_invariant=request.batch_invariant)
+    return operator.sgemm(
+        A, B, alpha, beta, C, precision=request.precision, batch_invariant=request.batch_invariant,
+        symmetric=bool(request.symmetric),
+    )  # fmt: skip
 
 
 def _in_jax(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, stream: Any, out: Any) -> Any:

@@ -14,6 +14,7 @@ from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import NoDriverError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import ITEM, same_elements
+from fastsgemm.problem import Sym
 from fastsgemm.progress import warn
 from fastsgemm.request import Request
 from fastsgemm.tuning import first_use
@@ -41,6 +42,8 @@ def sgemm(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float, o
         for name, x in (("A", a), ("B", b), ("C", None if in_place else c)):
             if x is not None:
                 checks.apart(name, layout.shares_memory(d, x), request.output)
+    if request.symmetric:
+        checks.square(shape)
     backend = _backend(request)
     source = None
     if d is not None and in_place:
@@ -56,7 +59,7 @@ def sgemm(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float, o
     elif backend == "sim":
         _through_simulation(request, a, b, result, alpha, beta, source)
     else:
-        _through_blas(a, b, alpha, beta, result)
+        _through_blas(a, b, alpha, beta, result, request.symmetric)
     if d is None:
         return library.from_numpy(result, lead)
     if result is not d:
@@ -109,11 +112,20 @@ def _say_once() -> None:
             warn("fastsgemm found no NVIDIA GPU: host arrays are multiplied by NumPy")
 
 
-def _through_blas(a: np.ndarray, b: np.ndarray, alpha: float, beta: float, c: np.ndarray) -> None:
+def _through_blas(
+    a: np.ndarray, b: np.ndarray, alpha: float, beta: float, c: np.ndarray, symmetric: Sym = Sym.WHOLE
+) -> None:
+    if symmetric in (Sym.LOWER, Sym.UPPER):
+        whole, kept = c.copy(), np.tri(len(c), dtype=bool)
+        _through_blas(a, b, alpha, beta, whole, Sym.BOTH)
+        np.copyto(c, whole, where=kept if symmetric is Sym.LOWER else kept.T)
+        return
     product: Any = None
     with np.errstate(all="ignore"):  # NaN and Inf are ordinary values, as on a device
         if alpha != 0.0 and a.shape[-1] > 0:
             product = a @ b  # before C is written: there may be no memory for it
+            if symmetric:
+                product = np.where(np.tri(product.shape[-1], dtype=bool), product, product.swapaxes(-1, -2))
             if alpha != 1.0:
                 product *= alpha
         if beta == 0.0:
@@ -138,8 +150,12 @@ def _through_device(request: Request, a: np.ndarray, b: np.ndarray, c: np.ndarra
     switched = gpu.enter()
     made: list[DeviceArray] = []
     try:
-        views = []
-        for x, read in ((a, bool(alpha)), (b, bool(alpha)), (c, bool(beta))):
+        views: list[View] = []
+        keeps = request.symmetric in (Sym.LOWER, Sym.UPPER)  # what is not written is downloaded as it was
+        for x, read in ((a, bool(alpha)), (b, bool(alpha)), (c, bool(beta) or keeps)):
+            if x is b and _is_gram(a, b):
+                views.append(_transposed(views[0]))
+                continue
             lines, flipped = _lines(x)
             array = DeviceArray(lines.shape, gpu, LEGACY_STREAM)
             made.append(array)
@@ -147,7 +163,7 @@ def _through_device(request: Request, a: np.ndarray, b: np.ndarray, c: np.ndarra
                 array.upload(lines)
             views.append(_flip(array.view) if flipped else array.view)
         multiply(gpu, LEGACY_STREAM, request, views, alpha, beta)
-        _download(made[2], c)
+        _download(made[-1], c)
     finally:
         for array in made:
             array.close()
@@ -163,6 +179,16 @@ def _lines(x: np.ndarray) -> tuple[np.ndarray, bool]:
     if x.flags.f_contiguous and not x.flags.c_contiguous:
         return x.T, True
     return np.asarray(x, order="C"), False  # np.ascontiguousarray makes a vector of an array without dimensions
+
+
+def _is_gram(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.ctypes.data == b.ctypes.data and layout.is_transpose((a.shape, a.strides), (b.shape, b.strides))
+
+
+def _transposed(view: View) -> View:
+    pointer, (shape, strides, ordinal, fault, readonly) = view
+    shape, strides = ((*each[:-2], each[-1], each[-2]) for each in (shape, strides))
+    return pointer, (shape, strides, ordinal, fault, readonly)
 
 
 def _flip(view: View) -> View:

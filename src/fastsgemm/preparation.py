@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any
 
@@ -21,9 +21,9 @@ from fastsgemm.geometry.layout import Lying
 from fastsgemm.heuristics.explanation import device_at, naming_others
 from fastsgemm.jit import cache, kernel
 from fastsgemm.jit.source import KernelSpec
-from fastsgemm.problem import LAYOUTS, MAX_EXTENT, Problem, checked, pieces
+from fastsgemm.problem import MAX_EXTENT, WORDS, Problem, checked, of, pieces
 from fastsgemm.progress import Bar
-from fastsgemm.request import Request, of_call, resolve
+from fastsgemm.request import Request, of_call, of_problem, resolve
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 
@@ -72,6 +72,7 @@ def prepare(
     batch_invariant: bool = False,
     split: str = "",
     source: str = "",
+    symmetric: bool = False,
     device: int | str = 0,
     stored: bool = False,
     progress: bool = True,
@@ -86,7 +87,8 @@ def prepare(
     M, N, K : int or iterable of int
         Every combination is prepared, for example ``prepare(range(1, 8193), 4096, 4096)``.
     layout : str or iterable of str
-        ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T).
+        ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T). ``SYM``: NT, and B is A
+        transposed.
     batch : int or iterable of int
         How many products one call computes, each with its own A and B. A batch that shares B is one product of more
         rows.
@@ -101,6 +103,9 @@ def prepare(
     source : str
         ``matrix``, ``row`` or ``column``: what C is in calls that write another array, because they also have `out` or
         C is a JAX array. A bias of each row of the product is a row. Default: calls without C, or that write it.
+    symmetric : bool
+        The results are symmetric. With layouts NT and TN, B is A transposed, in the same memory; with NN and TT,
+        `sgemm` is called with ``symmetric=True``.
     device : int or str
         CUDA's number of a device in this machine, or ``cuda:1``. For a device that is named, such as
         ``"NVIDIA H200"`` or ``"sm_90"``, kernels are compiled into the cache only, and no device is needed.
@@ -117,7 +122,8 @@ def prepare(
     Raises
     ------
     ShapeError
-        An extent or a layout is out of range, or there are no problems, or more than 65536.
+        An extent or a layout is out of range, there are no problems, or more than 65536, or one that is symmetric is
+        not square.
     ArgumentError
         An argument is of a type that it cannot be, or `split` or `source` is none of those named.
     PrecisionError
@@ -147,7 +153,7 @@ def prepare(
         raise ArgumentError(f"source must be 'matrix', 'row' or 'column', or empty without `out`, got {source!r}")
     device = arguments.place(device)
     request = of_call(request, _split(split, request.precision))
-    problems = _problems(M, N, K, layout, batch)
+    problems = _problems(M, N, K, layout, batch, arguments.switch("symmetric", symmetric))
     began = time.perf_counter()
     bar = Bar(arguments.switch("progress", progress))
     try:
@@ -193,23 +199,24 @@ def parse(text: str) -> tuple[range, range, range, str, range]:
         extents *= 3
     ends = [number.split("..") for number in (*extents, count)]
     digits = all(end.isascii() and end.isdecimal() and len(end) <= 10 for pair in ends for end in pair)
-    if len(extents) != 3 or layout not in LAYOUTS or not digits or max(map(len, ends)) > 2:
+    if len(extents) != 3 or layout not in WORDS or not digits or max(map(len, ends)) > 2:
         raise ShapeError(
             "a problem is written N, M,N,K or M,N,K,LAYOUT, for a batch with ,xCOUNT after it; M, N, K and COUNT may "
-            f"be ranges such as 1..8192, and a layout is {', '.join(LAYOUTS)}; got {text!r}"
+            f"be ranges such as 1..8192, and a layout is {', '.join(WORDS)}; got {text!r}"
         )
     M, N, K, batch = (range(int(pair[0]), int(pair[-1]) + 1) for pair in ends)
     return M, N, K, layout, batch
 
 
-def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any) -> list[Problem]:
+def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any, symmetric: bool) -> list[Problem]:
     extents = [_extents(name, values) for name, values in (("M", M), ("N", N), ("K", K), ("batch", batch))]
-    what = f"one of {', '.join(LAYOUTS)}, or an iterable of them"
+    what = f"one of {', '.join(WORDS)}, or an iterable of them"
     layouts = [layout] if isinstance(layout, str) else list(arguments.several("layout", layout, what))
     count = math.prod(len(values) for values in extents) * len(layouts)
     if not 1 <= count <= MOST_PROBLEMS:
         raise ShapeError(f"prepare takes 1 to {MOST_PROBLEMS} problems, got {'more' if count else 'none'}")
-    return [checked(Problem(m, n, k, which, many)) for m, n, k, many in product(*extents) for which in layouts]
+    problems = [of(m, n, k, which, many) for m, n, k, many in product(*extents) for which in layouts]
+    return [checked(replace(each, symmetric=True)) for each in problems] if symmetric else problems
 
 
 def _extents(name: str, values: Any) -> list[int]:
@@ -244,7 +251,7 @@ def kernels_of(
     needed: dict[KernelSpec, int] = {}
     bar.begin("choose", len(problems))
     for problem in problems:
-        for launch in plan_of(device, request, _operands(problem, source)).launches:
+        for launch in plan_of(device, of_problem(request, problem), _operands(problem, source)).launches:
             needed.setdefault(launch.kernel, launch.shared_bytes)
         bar.step()
     return needed

@@ -1,21 +1,43 @@
-"""A problem: M, N, K, a layout and a batch; how it is written, and how far two of them are apart."""
+"""A problem: M, N, K, a layout and a batch; how it is written, and how far two are apart; and symmetric results."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from typing import Any
 
 from fastsgemm import arguments
 from fastsgemm.errors import ShapeError
 
 _MOST_DIGITS = 20  # Python refuses to read more than 4300
 
+
+class Sym(IntEnum):
+    """What of a result is computed and stored: the constant SYM of the kernels, see ``cuda_src/device/triangle.cuh``.
+
+    With all but WHOLE, alpha A B is symmetric and one triangle of it is computed.
+    """
+
+    WHOLE = 0
+    BOTH = 1  # it is stored twice, the second time transposed
+    LOWER = 2  # only this triangle of C is stored
+    UPPER = 3
+
+    @property
+    def transposed(self) -> Sym:
+        """The same elements as those of C^T."""
+        return {Sym.LOWER: Sym.UPPER, Sym.UPPER: Sym.LOWER}.get(self, self)
+
+
 LAYOUTS: tuple[str, ...] = ("NN", "NT", "TN", "TT")
+SYMMETRIC = "SYM"  # written in place of a layout: NT with B = A transposed, in the same memory
+WORDS = (*LAYOUTS, SYMMETRIC)
 WRITTEN = "M,N,K[,LAYOUT][,xCOUNT]"  # how a problem is written, in the help of the commands
 
 
 def parse(text: str) -> Problem:
-    """Return the problem written as ``M,N,K`` or ``M,N,K,LAYOUT``, or ``N`` for M = N = K.
+    """Return the problem written as ``M,N,K`` or ``M,N,K,LAYOUT``, or ``N`` for M = N = K. A layout may be ``SYM``.
 
     After it may stand ``,xCOUNT``, the number of products of a batch.
 
@@ -26,13 +48,19 @@ def parse(text: str) -> Problem:
     """
     extents, layout, count = pieces(text)
     digits = all(part.isascii() and part.isdecimal() and len(part) <= _MOST_DIGITS for part in (*extents, count))
-    if len(extents) not in (1, 3) or layout not in LAYOUTS or not digits:
+    if len(extents) not in (1, 3) or layout not in WORDS or not digits:
         raise ShapeError(
             f"a problem is written N, M,N,K or M,N,K,LAYOUT, for a batch with ,xCOUNT after it, with numbers of 1 to "
-            f"{MAX_EXTENT} and a layout of {', '.join(LAYOUTS)}, got {text!r}"
+            f"{MAX_EXTENT} and a layout of {', '.join(WORDS)}, got {text!r}"
         )
     M, N, K = map(int, extents if len(extents) == 3 else 3 * extents)
-    return checked(Problem(M, N, K, layout, int(count)))
+    return of(M, N, K, layout, int(count))
+
+
+def of(M: int, N: int, K: int, word: str, batch: int = 1) -> Problem:
+    """Return the checked problem of these extents and a layout, or of ``SYM`` in its place; see `checked`."""
+    symmetric = arguments.is_one_of(word, (SYMMETRIC,))
+    return checked(Problem(M, N, K, "NT" if symmetric else word, batch, symmetric))
 
 
 def pieces(text: str) -> tuple[list[str], str, str]:
@@ -48,14 +76,21 @@ def checked(problem: Problem) -> Problem:
     given = M, N, K, batch = problem.M, problem.N, problem.K, problem.batch
     if not type(M) is type(N) is type(K) is type(batch) is int:  # thousands of these are read with the database
         M, N, K, batch = (arguments.integer(each) or 0 for each in given)  # 0 is out of range, too
-        problem = Problem(M, N, K, problem.layout, batch)
+        problem = Problem(M, N, K, problem.layout, batch, problem.symmetric)
     if min(M, N, K) < 1 or max(M, N, K) > MAX_EXTENT:
         raise ShapeError(f"M, N and K must be ints from 1 to {MAX_EXTENT}, got {given[:3]}")
     if not arguments.is_one_of(problem.layout, LAYOUTS):
         raise ShapeError(f"a layout is one of {LAYOUTS}, got {problem.layout!r}")
     if not 1 <= batch <= MAX_BATCH:
         raise ShapeError(f"a batch has 1 to {MAX_BATCH} products, got {given[3]!r}")
+    if problem.symmetric and M != N:
+        raise ShapeError(f"a symmetric result has as many rows as columns, got {M} and {N}")
     return problem
+
+
+def as_data(problem: Problem) -> dict[str, Any]:
+    """Return the fields of `problem`, `symmetric` only where it is."""
+    return {name: value for name, value in asdict(problem).items() if name != "symmetric" or value}
 
 
 def octaves(one: Problem, other: Problem) -> float:
@@ -66,7 +101,7 @@ def octaves(one: Problem, other: Problem) -> float:
 
 def spell(problem: Problem) -> str:
     """Return `problem` as `parse` reads it; NN goes without saying, and so does one product."""
-    suffix = "" if problem.layout == "NN" else f",{problem.layout}"
+    suffix = "" if problem.word == "NN" else f",{problem.word}"
     batch = "" if problem.batch == 1 else f",x{problem.batch}"
     return f"{problem.M},{problem.N},{problem.K}{suffix}{batch}"
 
@@ -88,6 +123,8 @@ class Problem:
         ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T).
     batch : int
         How many such products are computed at once.
+    symmetric : bool
+        The result is symmetric, and one triangle of it is computed.
     """
 
     M: int
@@ -95,11 +132,17 @@ class Problem:
     K: int
     layout: str = "NN"
     batch: int = 1
+    symmetric: bool = False
+
+    @property
+    def word(self) -> str:
+        """What is written for the layout: ``SYM`` where the result is symmetric."""
+        return SYMMETRIC if self.symmetric else self.layout
 
     @property
     def transposed(self) -> Problem:
         """The same product as C^T = B^T A^T."""
-        return Problem(self.N, self.M, self.K, _TRANSPOSED[self.layout], self.batch)
+        return Problem(self.N, self.M, self.K, _TRANSPOSED[self.layout], self.batch, self.symmetric)
 
     @property
     def flops(self) -> int:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from fastsgemm import arguments, rungs
 from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.errors import ConfigError
+from fastsgemm.problem import Problem, Sym
 from fastsgemm.rungs import PRECISIONS, Rung
 
 
@@ -31,6 +32,11 @@ class Request(Struct, frozen=True, cache_hash=True):
         Whether A and B were split before the call.
     output : str
         What the caller calls the array that is written, for messages: ``C`` or ``out``.
+    symmetric : Sym
+        What the caller says of alpha A B: WHOLE nothing, BOTH that it is symmetric. LOWER and UPPER: besides, only this
+        triangle of C is written.
+    gram : bool
+        B is A transposed, in the same memory, so that the result is symmetric whatever the caller says of it.
     """
 
     rung: Rung | None = None
@@ -39,6 +45,13 @@ class Request(Struct, frozen=True, cache_hash=True):
     batch_invariant: bool = False
     split: tuple[bool, bool] = (False, False)
     output: str = "C"
+    symmetric: Sym = Sym.WHOLE
+    gram: bool = False
+
+    @property
+    def sym(self) -> Sym:
+        """What is to be stored of the result, where a kernel can compute one triangle of it."""
+        return self.symmetric or (Sym.BOTH if self.gram else Sym.WHOLE)
 
     @property
     def tensor_cores(self) -> bool:
@@ -49,7 +62,13 @@ class Request(Struct, frozen=True, cache_hash=True):
 PLAIN = Request()  # of a caller who asks for nothing
 
 
-def resolve(rung: Any = None, config: Any = None, precision: str = "ieee", batch_invariant: bool = False) -> Request:
+def resolve(
+    rung: Any = None,
+    config: Any = None,
+    precision: str = "ieee",
+    batch_invariant: bool = False,
+    symmetric: bool = False,
+) -> Request:
     """Return the request of these arguments of `sgemm`; equal arguments give the same object.
 
     Raises
@@ -61,7 +80,7 @@ def resolve(rung: Any = None, config: Any = None, precision: str = "ieee", batch
     PrecisionError
         There is no such precision, or it contradicts the rung or `batch_invariant`.
     ArgumentError
-        `batch_invariant` is neither true nor false.
+        `batch_invariant` or `symmetric` is neither true nor false.
     """
     if rung is not None:
         rung = rungs.find(rung)
@@ -69,22 +88,38 @@ def resolve(rung: Any = None, config: Any = None, precision: str = "ieee", batch
         raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
     if rung is None and isinstance(config, Fp16x3Config | Fp16x3MmaConfig):
         rung = rungs.find("fp16x3")
-    return _resolved(
-        rung, config, rungs.precision_of(rung, precision), arguments.switch("batch_invariant", batch_invariant)
-    )
+    in_order, symmetric = arguments.switch("batch_invariant", batch_invariant), arguments.switch("symmetric", symmetric)
+    return _resolved(rung, config, rungs.precision_of(rung, precision), in_order, symmetric)
 
 
 @lru_cache(maxsize=1024)
-def _resolved(rung: Rung | None, config: Config | None, precision: str, batch_invariant: bool) -> Request:
+def _resolved(
+    rung: Rung | None, config: Config | None, precision: str, batch_invariant: bool, symmetric: bool
+) -> Request:
     batch_invariant = batch_invariant or rung is rungs.SKINNY_IN_ORDER
     if batch_invariant:
         rung, config = rungs.batch_invariant(rung, config, precision)
     elif rung is None and config is not None and precision == PRECISIONS[0]:
         rung = rungs.of_config(config)
-    return Request(rung, config, precision, batch_invariant)
+    return Request(rung, config, precision, batch_invariant, symmetric=Sym.BOTH if symmetric else Sym.WHOLE)
 
 
 @lru_cache(maxsize=1024)
 def of_call(request: Request, split: tuple[bool, bool] = (False, False), output: str = "C") -> Request:
     """Return the request of a call whose operands may have been split before, or that writes another array than C."""
     return replace(request, split=split, output=output)
+
+
+@lru_cache(maxsize=1024)
+def of_gram(request: Request) -> Request:
+    """Return the request of a call whose B is its A transposed, in the same memory."""
+    return replace(request, gram=True)
+
+
+def of_problem(request: Request, problem: Problem) -> Request:
+    """Return the request for a problem: if its result is symmetric, B is A transposed where the layouts allow that."""
+    if not problem.symmetric:
+        return request
+    if problem.layout in ("NT", "TN"):
+        return of_gram(request)
+    return replace(request, symmetric=Sym.BOTH)

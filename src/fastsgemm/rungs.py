@@ -89,6 +89,11 @@ class Rung(Struct, frozen=True, cache_hash=True):
         return self.splits
 
     @property
+    def computes_triangles(self) -> bool:
+        """Whether its kernels can compute one triangle of a symmetric result; the others compute it whole."""
+        return self.guarded or self.precision != PRECISIONS[0]
+
+    @property
     def kernel(self) -> str:
         """The ``extern "C"`` name in `file`; see `kernel_name`."""
         return kernel_name(self.file)

@@ -78,12 +78,12 @@ def _values(pairs, lines, first, last, blocks):
     return values.transpose(1, 0, 2).reshape(lines, -1)
 
 
-def product(BM, BN, TRANS_C, VEC_C, SOURCE, **rest):
+def product(BM, BN, TRANS_C, VEC_C, SOURCE, SYM, **rest):
     def kernel(
         pairs_a, pairs_b, M, N, k_blocks, part_blocks, alpha, rows, columns, beta, C, ldc, part_stride, exceptions,
         *source,
     ):  # fmt: skip
-        assert part_blocks % 4 == 0 and C % (4 * VEC_C) == 0 and ldc % VEC_C == 0
+        assert not (SYM and TRANS_C) and part_blocks % 4 == 0 and C % (4 * VEC_C) == 0 and ldc % VEC_C == 0
         down, right = array(rows, (M,), LINE), array(columns, (N,), LINE)
         strides = (1, ldc) if TRANS_C else (ldc, 1)
         tiles = (-(-M // BM), -(-N // BN))
@@ -97,10 +97,10 @@ def product(BM, BN, TRANS_C, VEC_C, SOURCE, **rest):
             sums = _values(pairs_a, M, first, last, k_blocks) @ _values(pairs_b, N, first, last, k_blocks).T
             target = array(C + 4 * part * part_stride, (M, N), np.float32, strides)
             if part_blocks < k_blocks:
-                assert not SOURCE
-                target[...] = sums
+                assert not SOURCE and SYM in (0, 2)
+                np.copyto(target, sums, where=np.tri(M, dtype=bool) if SYM else True)
             else:
-                store(target, sums, alpha, beta, down, right, old_values(SOURCE, VEC_C, source, target))
+                store(target, sums, alpha, beta, down, right, old_values(SOURCE, VEC_C, source, target), SYM)
 
     return kernel
 
@@ -119,13 +119,25 @@ def most_left_out(alpha):
     return SPARSE if abs(alpha) <= 1 else 0
 
 
-def store(C, sums, alpha, beta, down, right, old):
+def across(values, sym):
+    """With `sym`, return what is stored of a square array: above the diagonal what is below it."""
+    return np.where(np.tri(len(values), dtype=bool), values, values.T) if sym else values
+
+
+def kept_of(shape, sym):
+    """Which elements are stored."""
+    lower = np.tri(*shape, dtype=bool)
+    return {0: np.ones(shape, bool), 1: np.ones(shape, bool), 2: lower, 3: lower.T}[sym]
+
+
+def store(C, sums, alpha, beta, down, right, old, sym):
     stored = np.maximum(down["left_out"][:, None], right["left_out"][None]) <= most_left_out(alpha)
     scaled = alpha * (sums * 2.0 ** (down["exponent"][:, None] + right["exponent"][None]).astype(np.float64))
+    stored, scaled = across(stored, sym) & kept_of(C.shape, sym), across(scaled, sym)
     C[stored] = (scaled + beta * old if beta else scaled)[stored]
 
 
-def reduce_fp16x3(VEC_C, SOURCE):
+def reduce_fp16x3(VEC_C, SOURCE, SYM):
     def kernel(M, N, parts, W, ldw, part_stride, alpha, rows, columns, beta, C, ldc, *source):
         assert W % 16 == ldw % 4 == 0
         assert C % (4 * VEC_C) == 0 and ldc % VEC_C == 0
@@ -134,13 +146,14 @@ def reduce_fp16x3(VEC_C, SOURCE):
         )
         target = array(C, (M, N), np.float32, (ldc, 1))
         old = old_values(SOURCE, VEC_C, source, target)
-        store(target, sums, alpha, beta, array(rows, (M,), LINE), array(columns, (N,), LINE), old)
+        store(target, sums, alpha, beta, array(rows, (M,), LINE), array(columns, (N,), LINE), old, SYM)
 
     return kernel
 
 
 def guard(
     SOURCE,
+    SYM,
     M,
     N,
     K,
@@ -171,15 +184,18 @@ def guard(
     tiles = array(words, (-(-M // TILE_M), -(-N // TILE_N)), np.int32)
     for m, n in np.argwhere(down["left_out"][:, None] + right["left_out"][None]):
         of_row, of_column = int(down["left_out"][m]), int(right["left_out"][n])
-        if not tiles[m // TILE_M, n // TILE_N]:
+        if (SYM and n > m) or not tiles[m // TILE_M, n // TILE_N]:
             continue
+        places = [(m, n)] if not SYM or m == n else {1: [(m, n), (n, m)], 2: [(m, n)], 3: [(n, m)]}[SYM]
         if max(of_row, of_column) > most_left_out(alpha):
             with np.errstate(all="ignore"):
                 total = alpha * (a[m] @ b[:, n])
-                c[m, n] = total + beta * old[m, n] if beta else total
+                for at in places:
+                    c[at] = total + beta * old[at] if beta else total
         else:
             ks = sorted({*left_a[m, :of_row].tolist(), *left_b[n, :of_column].tolist()})
-            c[m, n] += alpha * sum(a[m, k] * b[k, n] for k in ks)
+            for at in places:
+                c[at] += alpha * sum(a[m, k] * b[k, n] for k in ks)
 
 
 def make(file, constants):
@@ -190,5 +206,5 @@ def make(file, constants):
         "split.cu": lambda: split(**constants),
         "column_maxima.cu": lambda: column_maxima,
         "reduce_fp16x3.cu": lambda: reduce_fp16x3(**constants),
-        "guard_fp16x3.cu": lambda: partial(guard, constants["SOURCE"]),
+        "guard_fp16x3.cu": lambda: partial(guard, constants["SOURCE"], constants["SYM"]),
     }[file]()

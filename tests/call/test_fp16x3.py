@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import fp16x3_kernels
 import numpy as np
 import pytest
+from msgspec import structs
 from python_kernels import PythonKernel, parameters_of
 
 from fastsgemm import SplitOperand, resources, sgemm, split
 from fastsgemm import device as device_module
-from fastsgemm.call import driver, workspace
+from fastsgemm.call import arrays, driver, workspace
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, VectorizedConfig
 from fastsgemm.errors import (
     ArgumentError,
@@ -30,6 +31,8 @@ from fastsgemm.errors import (
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.jit import kernel
+from fastsgemm.problem import Sym
+from fastsgemm.request import resolve
 
 HOW = {"rung": "fp16x3"}
 LAYOUTS = {
@@ -550,3 +553,41 @@ def test_threads_that_split_and_multiply_on_their_own_default_streams(gpu, on_de
     del S
     gc.collect()
     assert [handle for which, handle in freed if which == address] == [1]  # which waits for the streams of all threads
+
+
+@pytest.mark.parametrize("side", ["row-major", "column-major", "strided"])
+@pytest.mark.parametrize("how_c", ["row-major", "column-major", "padded"])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_matrix_by_its_transpose_is_split_once(gpu, on_device, random, parts, how_c, side):
+    a, c = random(70, 300), random(70, 70)
+    a[3, 5], a[60, :9], a[66, 7] = 1e-20, 1e-15, 1e-18
+    A, C = laid_out(side, a), laid_out(how_c, c)
+    config = Fp16x3Config(64, 64, 2, 7, 8, parts)
+    sgemm(on_device(A), on_device(A.T), 1.5, -0.5, on_device(C), config=config, **HOW)
+    close(C, a, a.T, 1.5, -0.5, c)
+    assert gpu.files.count("split.cu") == 1
+    C = laid_out(how_c, c)
+    sgemm(on_device(A), on_device(A.T), 1.5, C=on_device(C), config=config, **HOW)
+    close(C, a, a.T, 1.5)
+    np.testing.assert_array_equal(C, C.T)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("sym", [Sym.WHOLE, Sym.LOWER, Sym.UPPER])
+def test_the_panels_of_a_symmetric_result(gpu, on_device, random, monkeypatch, sym, parts):
+    """Blocks across the diagonal have the same bits, and nothing is written in the other triangle."""
+    panels = geometry.panels
+    monkeypatch.setattr(geometry, "_PANEL", 32)
+    monkeypatch.setattr(geometry, "panels", lambda lines, K, others: panels(lines, K, others, 100_000))
+    a, c = random(110, 400), random(110, 110)
+    a[3, 5], a[90, :9] = 1e-20, 1e-15
+    request = structs.replace(resolve(config=Fp16x3Config(64, 64, 2, 7, 8, parts)), symmetric=sym)
+    C = c.copy()
+    views = [arrays.library(each).view(each, 5, True) for each in map(on_device, (a, a.T, C))]
+    driver.multiply(gpu, 5, request, views, 1.0, 0.0)
+    assert gpu.files.count("11_fp16x3.cu") > 1 and len(gpu.launched) > 9
+    kept = {0: np.ones(C.shape, bool), 2: np.tri(110, dtype=bool), 3: np.tri(110, dtype=bool).T}[sym]
+    np.testing.assert_array_equal(C[~kept], c[~kept])
+    close(np.where(kept, C, a @ a.T), a, a.T)
+    if sym is Sym.WHOLE:
+        np.testing.assert_array_equal(C, C.T)

@@ -80,6 +80,10 @@ PLAIN = {
     "alpha 0, new": lambda A, B, C: sgemm(A, B, 0.0),
     "numbers of other types": lambda A, B, C: sgemm(A, B, Fraction(1, 3), np.float32(2), C),
     "alpha that rounds to 0": lambda A, B, C: sgemm(A, B, 1e-60, 1.0, C),
+    "A and its transpose": lambda A, B, C: sgemm(A, A.T),
+    "a transpose and its matrix": lambda A, B, C: sgemm(B.T, B, C=values(5, 5)),
+    "batch of Gram matrices": lambda A, B, C: sgemm(torch.stack([A, -A]), torch.stack([A, -A]).mT, C=values(2, 6, 6)),
+    "symmetric": lambda A, B, C: sgemm(A, A.T.clone(), symmetric=True),
     "infinite alpha": lambda A, B, C: sgemm(A, B, float("inf"), 1.0, C),
     "rung 1": lambda A, B, C: sgemm(A, B, C=C, rung=1),
     "rung 9, new": lambda A, B, C: sgemm(A, B, rung="pipelined"),
@@ -473,3 +477,16 @@ def test_a_tensor_is_allocated_by_an_older_pytorch():
     older = SimpleNamespace(_C=SimpleNamespace(), float32=torch.float32, empty_strided=torch.empty_strided)
     found = allocator(older, "cuda")((4, 3), (1, 4), 0, torch.ones(1))
     assert (found.shape, found.stride(), found.dtype) == ((4, 3), (1, 4), torch.float32)
+
+
+def test_a_known_call_tells_a_matrix_and_its_transpose_from_other_memory(gpu, general):
+    """Shapes, strides and alignment are the same; the guards look at nothing else."""
+    A = values(64, 32)
+    B = A + 1
+    pairs = (A, A), (A, B), (B, B), (B, A)
+    for _ in range(2):
+        for one, other in pairs:
+            torch.testing.assert_close(sgemm(one, other.T), one @ other.T, rtol=1e-4, atol=1e-4)
+    assert len(general) <= 3  # one for each of both kinds, and one more where alignments differ
+    kernels = {dict(each.constants)["SYM"] for each in gpu.kernels if each.file == "09_pipelined.cu"}
+    assert kernels >= {0}

@@ -19,6 +19,7 @@ from fastsgemm.config import Fp16x3MmaConfig
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.heuristics import fp16x3_rates
+from fastsgemm.problem import Sym
 from fastsgemm.request import resolve
 from fastsgemm.rungs import IEEE
 from fastsgemm.tuning.evaluator import Lent
@@ -54,6 +55,11 @@ WGMMA = [
     Fp16x3Config(BN=128, STAGES=7),
 ]
 MMA = [Fp16x3MmaConfig(), Fp16x3MmaConfig(64, 64, 32, 32, STAGES=4, SPLIT_K=2)]
+SQUARES = [(65, 150), (136, 96), (7, 33)]  # for symmetric results: N and K
+SYMMETRIC = [
+    replace(PIPELINED[3], BM=bm, BN=bn, WM=32, WN=32, TM=8, TN=4, SPLIT_K=parts)
+    for bm, bn, parts in ((64, 64, 1), (32, 64, 3), (64, 32, 1))
+] + [replace(DEEP[1], SPLIT_K=9)]
 ALPHA_BETA = [(1.0, 0.0), (1.5, -0.5)]
 LAYOUTS = ("NN", "TT", "NT", "TN")
 
@@ -133,6 +139,32 @@ def faults_of_ieee(gpu, generator):
         yield "packed"
 
 
+def faults_of_triangles(gpu, generator):
+    """Yield what is wrong with A A^T and its triangles, in each of which the other triangle must stay as it is."""
+    configs = [*SYMMETRIC, *fp16x3_configs(gpu)[1:]]
+    for config, (n, k), stored, (alpha, beta), sym in product(configs, SQUARES, "NT", ALPHA_BETA, Sym):
+        a, _, c = with_exceptions((n, n, k), generator)
+        A, (address, (shape, strides, *rest)) = on_device(gpu, a, stored)
+        transposed = (address, (shape[::-1], strides[::-1], *rest))
+        C = DeviceArray(c.shape, gpu, LEGACY_STREAM)
+        if beta or sym in (Sym.LOWER, Sym.UPPER):
+            C.upload(c)
+        request = structs.replace(resolve(config=config), symmetric=sym)
+        multiply(gpu, LEGACY_STREAM, request, ((address, (shape, strides, *rest)), transposed, C.view), alpha, beta)
+        out = np.empty_like(c)
+        C.download(out)
+        for array in (A, C):
+            array.close()
+        lower, everything = np.tri(n, dtype=bool), np.ones((n, n), bool)
+        kept = {Sym.LOWER: lower, Sym.UPPER: lower.T}.get(sym, everything)
+        expected = np.where(kept, alpha * (a.astype(float) @ a.T.astype(float)) + beta * c, c)
+        right = np.allclose(out, expected, rtol=1e-4, atol=1e-4) and np.array_equal(out[~kept], c[~kept])
+        if kept is everything and not beta:
+            right = right and np.array_equal(out, out.T)
+        if not right:
+            yield f"{sym.name} {config!r} {n} x {k} {stored} alpha {alpha} beta {beta}"
+
+
 def faults_of_fp16x3(gpu, generator):
     """Yield what is wrong with a product of rung 11, with and without operands that were split before."""
     ways = list(zip(LAYOUTS, 2 * ALPHA_BETA, ("", "A", "B", "AB"), strict=True))
@@ -147,6 +179,7 @@ def main():
     gpu.enter()
     generator = np.random.default_rng(3)
     faults = [*faults_of_ieee(gpu, generator), *faults_of_fp16x3(gpu, generator)]
+    faults += faults_of_triangles(gpu, generator)
     print(*faults, sep="\n")
     return 1 if faults else 0
 

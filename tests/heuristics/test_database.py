@@ -118,8 +118,10 @@ def test_published_winners_name_their_source(arch, device, rung, constants):
 
 # The strict check
 
+SYMMETRIC = MEASURED | {"problem": MEASURED["problem"] | {"layout": "NT", "symmetric": True}}
 
-@pytest.mark.parametrize("line", [PUBLISHED, MEASURED, MEASURED | {"cublas_ratio": None}])
+
+@pytest.mark.parametrize("line", [PUBLISHED, MEASURED, MEASURED | {"cublas_ratio": None}, SYMMETRIC])
 def test_a_good_record_has_no_faults(line):
     assert database_reading.faults(file_text([line]).replace("[{", "[\n{"), "sm_90") == []
 

@@ -55,8 +55,10 @@ def every_variant(rung, config):
     if rung.guarded:
         peeled = [replace(found[0], peel=True), replace(found[-1], peel=True)]
         found += [replace(variant, guard=True) for variant in found]
+        symmetric = [replace(each, sym=sym) for each in (found[0], found[-1]) for sym in (1, 2, 3)]
         if not config.segment:  # with segments, K is multiplied in ascending order
             found += peeled
+        found += symmetric
     return found
 
 
@@ -64,7 +66,8 @@ def recorded_variants(rung, config, variants):
     """What the config was found for, and the largest kernel, without a source and with one."""
     largest = largest_job(rung, config).variant
     found = [*sorted(variants, key=str), *([] if largest in variants else [largest])]
-    return [*found, *(replace(each, source=each.vec_c) for each in found if rung.reads_source)]
+    symmetric = [replace(largest, source=largest.vec_c, sym=1)] if rung.guarded else []
+    return [*found, *(replace(each, source=each.vec_c) for each in found if rung.reads_source), *symmetric]
 
 
 def faults(jobs):
@@ -133,7 +136,7 @@ def test_every_record_is_legal_where_it_is_shipped(arch):
 @pytest.mark.parametrize("name", source.HELPERS)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_a_kernel_without_a_config_compiles_cleanly(arch, name):
-    changes = [{}, {"SOURCE": 1}] if "SOURCE" in source.HELPERS[name] else [{}]
+    changes = [{}, {"SOURCE": 1}, {"SYM": 1}] if "SOURCE" in source.HELPERS[name] else [{}]
     for changed in changes:
         report = compilations.report(source.helper(name, **changed), rungs.kernel_name(name), arch)
         assert report.registers <= 64 and not (report.stack_bytes or report.spill_stores or report.spill_loads)

@@ -44,8 +44,9 @@ def tiles(arch):
 def test_the_products_on_hopper_have_the_registers_that_they_hand_over(number):
     """setmaxnreg waits for ever if the block holds fewer registers than its warpgroups ask for in the end."""
     config = tiles("sm_90")[number]
-    trans_c, vec_c, read, before = ((0, 4, 4, 0), (1, 1, 1, 1), (0, 4, 0, 2), (1, 1, 0, 0))[number % 4]
-    constants = config.compiled | {"TRANS_C": trans_c, "VEC_C": vec_c, "SOURCE": read, "SPLIT_BEFORE": before}
+    operands = ((0, 4, 4, 0, 0), (1, 1, 1, 1, 0), (0, 4, 0, 2, 0), (1, 1, 0, 0, 0), (0, 4, 4, 0, 1), (0, 1, 0, 0, 1))
+    names = ("TRANS_C", "VEC_C", "SOURCE", "SPLIT_BEFORE", "SYM")
+    constants = config.compiled | dict(zip(names, operands[number % 6], strict=True))
     [(_, report)] = reports([(file_of(config), constants, "sm_90")])
     assert clean(report), (constants, report)
     consumers = constants["BM"] // 64
@@ -56,10 +57,10 @@ VECTORS = {"sm_80": 4, "sm_86": 1, "sm_89": 4, "sm_100": 1, "sm_120": 4}  # floa
 
 
 @pytest.mark.sampled(every=2 * len(VECTORS))  # the first
-@pytest.mark.parametrize("reads_source", [True, False])
+@pytest.mark.parametrize(("reads_source", "sym"), [(True, 1), (False, 0)])
 @pytest.mark.parametrize(("arch", "vec_c"), VECTORS.items())
-def test_the_products_elsewhere_compile_cleanly(arch, vec_c, reads_source):
-    how = {"TRANS_C": 0, "VEC_C": vec_c, "SOURCE": vec_c if reads_source else 0}
+def test_the_products_elsewhere_compile_cleanly(arch, vec_c, reads_source, sym):
+    how = {"TRANS_C": 0, "VEC_C": vec_c, "SOURCE": vec_c if reads_source else 0, "SYM": sym}
     assert faults([(file_of(one), one.compiled | how, arch) for one in tiles(arch)]) == []
 
 
@@ -82,8 +83,8 @@ def test_the_other_kernels_compile_cleanly(arch):
     jobs = [
         *(("split.cu", constants, arch) for constants in splits),
         ("column_maxima.cu", {"VEC": vec}, arch),
-        *(("reduce_fp16x3.cu", {"VEC_C": vec, "SOURCE": read}, arch) for read in (0, vec)),
-        *(("guard_fp16x3.cu", {"SOURCE": read}, arch) for read in (0, 1)),
+        *(("reduce_fp16x3.cu", {"VEC_C": vec, "SOURCE": read, "SYM": sym}, arch) for read, sym in ((0, 0), (vec, 1))),
+        *(("guard_fp16x3.cu", {"SOURCE": read, "SYM": sym}, arch) for read, sym in ((0, 1), (1, 0))),
     ]
     assert faults(jobs) == []
 

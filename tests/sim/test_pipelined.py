@@ -452,7 +452,7 @@ def test_no_warp_barrier_can_be_left_out(slices, monkeypatch):
     """Between rows that are stored in several passes, after the main loop."""
     config = dataclasses.replace(SMALL, SLICED_K=slices, FRAGMENTS=2, CP_ASYNC=1, SPREAD=2)
     config = dataclasses.replace(config, BM=64, BN=64, WM=32, WN=64, WNITER=2)
-    left_out(config, r"__syncwarp\(\);", ";", 2, [0, 1], monkeypatch)
+    left_out(config, r"__syncwarp\(\);", ";", 5, [0, 1], monkeypatch)  # the others are of symmetric results
 
 
 @pytest.mark.slow

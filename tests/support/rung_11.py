@@ -12,6 +12,7 @@ from fastsgemm.geometry.fp16x3 import HALVES, SPARSE, split_arrays, stored_block
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.heuristics.choice import Choice
 from fastsgemm.jit import source as jit_source
+from fastsgemm.problem import Sym
 from fastsgemm.sim.gemm import run
 from fastsgemm.sim.global_memory import misalignment
 
@@ -66,20 +67,21 @@ def split(matrices, machine, times=1):
     return found, [report for _, report in reports]
 
 
-def plan_of(A, B, C, config, machine, swap_ab=False, source=None, split=(False, False)):
+def plan_of(A, B, C, config, machine, swap_ab=False, source=None, split=(False, False), sym=Sym.WHOLE):
     """Return the plan of a product by rung 11 with this config, transposed or not."""
     draft = Draft(machine.device)
     operands = [lying(base, x) for base, x in zip((Base.A, Base.B, Base.C), (A, B, C), strict=True)]
     if source is not None:
         operands.append(lying(Base.SOURCE, source))
-    add_product(draft, split, Choice((), config, swap_ab), *operands)
+    add_product(draft, split, Choice((), config, swap_ab), sym, *operands)
     return draft.plan(A.shape[1])
 
 
-def multiply(A, B, alpha, beta, C, config, machine, swap_ab=False, source=None):
-    """Compute C <- alpha * A @ B + beta * C, or with beta times the source."""
+def multiply(A, B, alpha, beta, C, config, machine, swap_ab=False, source=None, sym=Sym.WHOLE):
+    """Compute C <- alpha * A @ B + beta * C, or with beta times the source, or what `sym` says of it."""
     arrays = {Base.A: A, Base.B: B, Base.C: C, Base.SOURCE: source}
-    return run(plan_of(A, B, C, config, machine, swap_ab, source), machine, arrays, np.float32(alpha), beta)
+    plan = plan_of(A, B, C, config, machine, swap_ab, source, sym=sym)
+    return run(plan, machine, arrays, np.float32(alpha), beta)
 
 
 def product(a, b, alpha, beta, C, config, machine, swap_ab=False):

@@ -276,6 +276,83 @@ def test_two_batches_are_one_product(monkeypatch):
     assert shapes == [(6, 3, 5), (7, 6, 3, 5)]
 
 
+def by_products(monkeypatch):
+    """Return a list to which the shapes of A and B of every product are added."""
+    from fastsgemm.torch import products
+
+    real, shapes = products.multiply, []
+    monkeypatch.setattr(
+        products, "multiply", lambda A, B, *more: (shapes.append((tuple(A.shape), tuple(B.shape))), real(A, B, *more))
+    )
+    return shapes
+
+
+class TestSymmetry:
+    GRAMS = {  # noqa: RUF012
+        "A A^T": lambda X: (X, X.mT),
+        "A^T A": lambda X: (X.mT, X),
+        "no leaf": lambda X: (lambda Y: (Y, Y.mT))(2 * X),
+        "T": lambda X: (X[0], X[0].T),
+    }
+
+    @pytest.mark.parametrize("name", GRAMS)
+    def test_the_gradient_of_a_matrix_by_its_transpose_is_one_product(self, name, monkeypatch):
+        shapes = by_products(monkeypatch)
+        X, Y = learned(2, 5, 7), learned(2, 5, 7)
+        (A, B), (C, D) = self.GRAMS[name](X), self.GRAMS[name](Y)
+        bias = learned(*A.shape[:-1], B.shape[-1])
+        found, wanted = OPERATOR(A, B, 1.5, 0.5, bias), 1.5 * (C @ D) + 0.5 * bias
+        gradient = values(*found.shape)
+        equal(found, wanted)
+        for one, other in zip(
+            torch.autograd.grad(found, (X, bias), gradient),
+            torch.autograd.grad(wanted, (Y, bias), gradient), strict=True,
+        ):  # fmt: skip
+            equal(one, other)
+        assert len(shapes) == 2 or name == "T"  # a view of a view is not told
+
+    def test_second_derivatives(self):
+        X = learned(3, 4)
+        torch.autograd.gradgradcheck(lambda x: OPERATOR(x, x.mT, 0.5), (X,), **DIFFERENCES | {"atol": 1e-2})
+
+    @pytest.mark.parametrize(
+        "other",
+        {
+            "its own leaf": lambda X: X.detach().mT.requires_grad_(),
+            "a hook": lambda X: (lambda Y: (Y.register_hook(lambda g: 2 * g), Y)[1])(X.mT),
+            "kept gradient": lambda X: (lambda Y: (Y.retain_grad(), Y)[1])(X.mT),
+            "other strides": lambda X: X.mT.clone(),
+        }.values(),
+    )
+    def test_a_transpose_with_a_part_of_its_own_has_its_own_gradient(self, other):
+        X, Y = learned(3, 4), learned(3, 4)
+        A, B = other(X), other(Y)
+        OPERATOR(X, A).sum().backward()
+        (Y @ B).sum().backward()
+        equal(X.grad, Y.grad)
+        if A.is_leaf or A.retains_grad:
+            equal(A.grad, B.grad)
+
+    def test_a_declared_result(self):
+        S = values(5, 5)
+        S = S + S.T
+        P, Q = (S @ S).requires_grad_(), (S @ S @ S).requires_grad_()
+        found = OPERATOR(P, Q, symmetric=True)
+        torch.testing.assert_close(found, P @ Q, rtol=1e-3, atol=1e-2)
+        assert torch.equal(found, found.T)
+        gradient = values(5, 5)
+        equal(torch.autograd.grad(found, P, gradient)[0], gradient @ Q.T)
+        equal(sgemm(P, Q, symmetric=True), found)
+        with pytest.raises(RuntimeError, match=r"symmetric=True needs a square result, got \(3, 5\)"):
+            OPERATOR(values(3, 4), values(4, 5), symmetric=True)
+
+    def test_vmap_of_a_declared_result_is_a_batch(self):
+        S = values(4, 3, 3)
+        S = S + S.mT
+        found = torch.func.vmap(lambda s: OPERATOR(s, S[0], symmetric=True))(S)
+        assert torch.equal(found, found.mT) and found.shape == (4, 3, 3)
+
+
 class TestCompilers:
     @pytest.mark.parametrize("case", ["plain", "batch", "alpha, beta and C", "gradients"])
     def test_opcheck(self, case):

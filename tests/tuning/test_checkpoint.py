@@ -53,6 +53,15 @@ def test_batches_are_told_apart(path):
     assert found == [0.5, 4.0, 4.5, None]
 
 
+def test_symmetric_results_are_told_apart(path):
+    whole, symmetric = Problem(64, 64, 64, "NT"), Problem(64, 64, 64, "NT", symmetric=True)
+    with Checkpoint(path, STAMP) as checkpoint:
+        checkpoint.put(symmetric, "warptiled", ONE, "grid", 1.0)
+        checkpoint.put(whole, "warptiled", ONE, "grid", 2.0)
+    with Checkpoint(path, STAMP) as checkpoint:
+        assert [checkpoint.get(one, "warptiled", ONE, "grid") for one in (symmetric, whole)] == [1.0, 2.0]
+
+
 def test_a_line_is_on_disk_at_once(path):
     checkpoint = Checkpoint(path, STAMP)
     checkpoint.put(PROBLEM, "warptiled", ONE, "grid.0.0", 1.25)

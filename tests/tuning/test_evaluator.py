@@ -266,6 +266,19 @@ def test_a_right_kernel_of_a_batch_passes(python_evaluator, layout, rung):
     assert python_evaluator.check(job_of_batch(layout, rungs.find(rung), space.quick[0])) is None
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("extents", [(64, 64, 64), (63, 63, 2059), (8, 8, 64)])
+def test_a_right_kernel_of_a_symmetric_result_passes(python_evaluator, extents, parts):
+    """B is A transposed, in the memory of A; of parts of K, one triangle is stored and added up."""
+    config = spaces.DEFAULTS["pipelined"].quick[0].replace(SPLIT_K=parts)
+    job = job_of("sm_90", PIPELINE, config, Problem(*extents, "NT", symmetric=True))
+    assert job.variant.sym == (2 if parts > 1 and extents[2] > 64 else job.variant.sym) != 0
+    assert python_evaluator.check(job) is None
+    timer = python_evaluator.operands(Problem(*extents, "NT", symmetric=True))
+    (a, _), (b, _), _ = timer._given
+    assert a == b
+
+
 @pytest.mark.parametrize("left_out", [0, 1, None])
 def test_every_product_of_a_batch_is_checked(python_evaluator, device_info, left_out):
     def replaced(grid, M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, batch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import statistics
@@ -16,7 +15,8 @@ from fastsgemm.errors import FastsgemmError
 from fastsgemm.gemm import sgemm
 from fastsgemm.heuristics.choice import choose
 from fastsgemm.jit import kernel
-from fastsgemm.request import PLAIN
+from fastsgemm.problem import as_data
+from fastsgemm.request import PLAIN, of_problem
 
 _CHECKED_ROWS = 2048  # of each C that are compared, at most
 _UNIT = 2.0**-24  # float32's unit roundoff
@@ -60,16 +60,19 @@ class Versus:
         torch = self._torch
         torch.manual_seed(0)
         a, b = (self._tensor(torch.randn, *operand) for operand in sample.operands[:2])
+        if sample.problem.symmetric:
+            b = a.mT
         c, theirs = (self._tensor(self._nan, *sample.operands[2]) for _ in range(2))
         error, cublas_error = self._check(sample, a, b, c, theirs)
         cublas = self._cublas(sample)
         times = self._stopwatch.samples([lambda: sgemm(a, b, C=c), lambda: cublas(a, b, out=theirs)], seconds)
         ms, cublas_ms = map(statistics.median, times)
         described_a, described_b, described_c = sample.described
-        choice = choose(self._gpu, PLAIN, described_a, described_b, described_c, sample.extents)
+        request = of_problem(PLAIN, sample.problem)
+        choice = choose(self._gpu, request, described_a, described_b, described_c, sample.extents)
         problem, leading = sample.problem, sample.leading_dimensions
         return {
-            **dataclasses.asdict(problem),
+            **as_data(problem),
             **dict(zip(("lda", "ldb", "ldc"), leading, strict=True)),
             "load_bytes": sample.load_bytes,
             "size": size_class(problem),
@@ -130,6 +133,10 @@ def standard_error(times: Sequence[float]) -> float:
 
 def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
     """Compile the kernels of `samples` into the cache on all cores, and return their number."""
-    wanted = {launch.kernel for sample in samples for launch in plan_of(gpu, PLAIN, sample.operands).launches}
+    wanted = {
+        launch.kernel
+        for sample in samples
+        for launch in plan_of(gpu, of_problem(PLAIN, sample.problem), sample.operands).launches
+    }
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter's lock
         return len(list(pool.map(lambda one: kernel.cubin(one, gpu.arch), wanted)))

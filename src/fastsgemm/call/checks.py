@@ -115,6 +115,12 @@ def _broadcast(one: Shape, other: Shape, message: Callable[[], str]) -> tuple[in
         raise ShapeError(message()) from None
 
 
+def square(shape: Shape) -> None:
+    """Raise an error if the result of this shape is no square matrix, nor a batch of them, and so not symmetric."""
+    if len(shape) < 2 or shape[-2] != shape[-1]:
+        raise ShapeError(f"symmetric=True needs a result with as many rows as columns, got {tuple(shape)}")
+
+
 def exact_shape(name: str, shape: Shape, expected: Shape) -> None:
     """Raise an error if an array that is written has not the shape of the result."""
     if tuple(shape) != tuple(expected):

@@ -13,6 +13,7 @@ from fastsgemm import device
 from fastsgemm.call import checks, workspace
 from fastsgemm.call.arguments import Arguments, Values
 from fastsgemm.call.arrays import Meta, View
+from fastsgemm.call.gram import request_of
 from fastsgemm.call.graphs import AFTER, Graphs
 from fastsgemm.call.plan import Launch, Plan
 from fastsgemm.call.product import make_plan
@@ -64,9 +65,13 @@ def multiply(
     key: tuple[Any, ...]
     if len(operands) == 3:
         (pa, a), (pb, b), (pc, c) = operands
+        if pa == pb:
+            request = request_of(request, (a, b), (pa, pb))
         ps, key = 0, (request, a, b, c, pa & 15, pb & 15, pc & 15)
     else:
         (pa, a), (pb, b), (pc, c), (ps, source) = operands
+        if pa == pb:
+            request = request_of(request, (a, b), (pa, pb))
         key = (request, a, b, c, pa & 15, pb & 15, pc & 15, source, ps & 15)
     loaded: LoadedPlan | None = gpu.prepared.get(key)
     if loaded is None:

@@ -6,6 +6,8 @@ computed as C^T = B^T A^T, so everything below is for a row-major one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +18,12 @@ from fastsgemm.config import Fp16x3Config
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import grid
 from fastsgemm.geometry.batch import Batch, BatchAndSource
-from fastsgemm.geometry.fp16x3 import TileConfig, Tiling
+from fastsgemm.geometry.fp16x3 import SplitArrays, TileConfig, Tiling
 from fastsgemm.geometry.layout import Pair, line_vector
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.heuristics.choice import Choice
 from fastsgemm.jit.source import helper_spec, spec
+from fastsgemm.problem import Sym
 
 _PURPOSE = "the split operands of fp16x3"
 _NO_SOURCE = (0, 0, 0)  # the arguments of a kernel that reads none
@@ -30,6 +33,7 @@ def add_product(
     draft: Draft,
     split: tuple[bool, bool],
     choice: Choice,
+    sym: Sym,
     a: Matrix,
     b: Matrix,
     c: Matrix,
@@ -44,13 +48,15 @@ def add_product(
         Which of A and B were split before the call.
     choice : Choice
         Without a config where K is 0.
+    sym : Sym
+        What of C is stored.
     a, b, c : Matrix
         With a unit stride, unless split before.
     source : Matrix, optional
         What is read in place of C, with any strides, by the kernels that store C.
     """
     if choice.tile is None:
-        _add_scale(draft, c, source)
+        _add_scale(draft, sym, c, source)
         return
     places = [
         Address(base) if before else None for base, before in zip((Base.SPLIT_A, Base.SPLIT_B), split, strict=True)
@@ -59,23 +65,26 @@ def add_product(
         a, b, c = b.transposed, a.transposed, c.transposed
         source = source and source.transposed
         places.reverse()
-    _add_scale(draft, c, source)
+        sym = sym.transposed
+    if b.is_transpose_of(a):  # the pairs of one are those of the other
+        places = [places[0] or places[1]] * 2
+    _add_scale(draft, sym, c, source)
     for index in draft.in_turn(np.ndindex(c.extents)):
         one_a, one_b, one_c = (each.at(index) for each in (a, b, c))
-        _Builder(draft, choice, one_a, one_b.transposed, one_c, source and source.at(index)).add(places)
+        _Builder(draft, choice, sym, one_a, one_b.transposed, one_c, source and source.at(index)).add(places)
 
 
-def _add_scale(draft: Draft, c: Matrix, source: Matrix | None) -> None:
+def _add_scale(draft: Draft, sym: Sym, c: Matrix, source: Matrix | None) -> None:
     """Add C <- beta * C, or beta times the source, for what has nothing to multiply: the sum of no parts."""
     rows, columns = c.rows_and_columns
-    blocks, threads = grid.reduction_blocks(rows, columns, 0)
+    blocks, threads = grid.reduction_blocks(rows, columns, 0, sym=sym)
     nothing = (0,) * len(c.extents)
     batch = Batch(c.extents, nothing, nothing, c.steps)
     last = batch if source is None else BatchAndSource(batch, source)
     draft.add(
-        helper_spec("reduce_parts", int(source is not None)), (blocks, *batch.grid), threads,
+        helper_spec("reduce_parts", int(source is not None), sym), (blocks, *batch.grid), threads,
         (np.int32(rows), np.int32(columns), np.int32(0), 0, 0, Scalar.ALPHA, Scalar.BETA, c, *c.inner_strides, last),
-        writes=(Write(c, reads=beta_read(source)),), when=When.READS_NOTHING,
+        writes=(Write(c, sym in (Sym.WHOLE, Sym.BOTH), beta_read(source)),), when=When.READS_NOTHING,
     )  # fmt: skip
 
 
@@ -114,14 +123,16 @@ class _Target(NamedTuple):
 class _Builder:
     """Adds the launches of a product. `a` is seen as (M, K), `b` as (N, K): lines of both run along K.
 
-    `source` is what beta multiplies, if that is not C.
+    `source` is what beta multiplies, if that is not C. Where `a` is `b`, its pairs serve for both.
     """
 
-    def __init__(self, draft: Draft, choice: Choice, a: Matrix, b: Matrix, c: Matrix, source: Matrix | None) -> None:
+    def __init__(
+        self, draft: Draft, choice: Choice, sym: Sym, a: Matrix, b: Matrix, c: Matrix, source: Matrix | None
+    ) -> None:
         assert c.stored is not None and choice.tile is not None  # packed else; see `add_product`
         self.draft, self.operands, self.c, self.source = draft, (a, b), c, source
         self.config: TileConfig = choice.tile
-        self.trans_c = choice.trans_c
+        self.trans_c, self.sym, self.gram = choice.trans_c, sym, b.transposed.is_transpose_of(a)
         self.ldc = c.stored.ld
         self.K = a.shape[1]
         self.first = len(draft.launches)
@@ -134,38 +145,59 @@ class _Builder:
         places : list of Address or None
             Of A and B where they were split before.
         """
-        a, b = self.operands
         self.before = [place is not None for place in places]
-        panels = (self._panels(a, b, places), self._panels(b, a, places[::-1]))
-        rooms = [geometry.split_arrays(of_one[0][1], self.K) for of_one in panels]  # the first panel is the largest
-        begins = [place or self.draft.reserve(room.end, _PURPOSE) for place, room in zip(places, rooms, strict=True)]
+        panels = self._panels(places)
+        begins, rooms = self._rooms(places, panels)
         self.work = Address(Base.WORKSPACE, self.draft.size)  # what is written beside the split operands
         self.work_bytes = 0
-        of_a, of_b = panels
-        for number, rows in enumerate(of_a):
-            for columns in of_b:
-                pairs = [
-                    pairs_at(begin, room, lines, self.K, operand.name)
-                    for begin, room, (_, lines), operand in zip(
-                        begins, rooms, (rows, columns), self.operands, strict=True
-                    )
-                ]
-                needed = (columns is of_b[0], number == 0 or len(of_b) > 1)
-                self._split([
-                    Unsplit(operand.block((first, 0), (lines, self.K)), target)
-                    for operand, target, (first, lines), place, now in zip(
-                        self.operands, pairs, (rows, columns), places, needed, strict=True
-                    )
-                    if now and place is None
-                ])  # fmt: skip
-                self._multiply(rows, columns, *pairs)
+        done: list[Pair | None] = [None, None]  # the panels that are split now
+        for each in product(*panels):
+            rows, columns = each
+            m, n = rows[0], columns[0]
+            if (self.sym is Sym.LOWER and m < n) or (self.sym is Sym.UPPER and n < m):
+                continue
+            pairs = [
+                pairs_at(begin, room, lines, self.K, operand.name)
+                for begin, room, (_, lines), operand in zip(begins, rooms, each, self.operands, strict=True)
+            ]
+            one = self.gram and m == n
+            sides = [0] if one else [0, 1]
+            self._split([
+                Unsplit(self.operands[side].block((each[side][0], 0), (each[side][1], self.K)), pairs[side])
+                for side in sides
+                if places[side] is None and done[side] != each[side]
+            ])  # fmt: skip
+            for side in sides:
+                done[side] = each[side]
+            self._multiply(rows, columns, pairs[0], pairs[0] if one else pairs[1])
         self.draft.reserve(self.work_bytes, _PURPOSE)
 
-    def _panels(self, own: Matrix, other: Matrix, places: list[Address | None]) -> list[Pair]:
-        """Return (first line, lines) of the panels of an operand; one that was split before is whole."""
-        if places[0] is not None:
-            return [(0, own.shape[0])]
-        return geometry.panels(own.shape[0], self.K, 0 if places[1] is not None else other.shape[0])
+    def _panels(self, places: Sequence[Address | None]) -> list[list[Pair]]:
+        """Return (first line, lines) of the panels of both operands; one that was split before is whole.
+
+        So are those of a symmetric result that is no Gram product: its triangles come from one product.
+        """
+        (M, _), (N, _) = shapes = [operand.shape for operand in self.operands]
+        to_split = [0 if place is not None else lines for place, (lines, _) in zip(places, shapes, strict=True)]
+        whole: list[list[Pair]] = [[(0, M)], [(0, N)]]
+        if (self.sym and not self.gram) or (self.gram and len(geometry.panels(M, self.K, 0)) == 1):
+            return whole
+        return [
+            geometry.panels(lines, self.K, to_split[1 - side]) if lines else whole[side]
+            for side, lines in enumerate(to_split)
+        ]
+
+    def _rooms(
+        self, places: Sequence[Address | None], panels: Sequence[Sequence[Pair]]
+    ) -> tuple[list[Address], list[SplitArrays]]:
+        """Return where the split panels of both operands lie. One that is both has one place."""
+        rooms = [geometry.split_arrays(of_one[0][1], self.K) for of_one in panels]  # the first panel is the largest
+        begins: list[Address] = []
+        for place, room in zip(places, rooms, strict=True):
+            if begins and self.gram and len(panels[0]) == 1:
+                place = begins[0]
+            begins.append(place or self.draft.reserve(room.end, _PURPOSE))
+        return begins, rooms
 
     def _split(self, operands: list[Unsplit]) -> None:
         if operands:
@@ -180,7 +212,10 @@ class _Builder:
     def _multiply(self, rows: Pair, columns: Pair, a: Pairs, b: Pairs) -> None:
         """Multiply a panel of A by one of B, whose lines are given as first and how many."""
         (m, M), (n, N) = rows, columns
-        tiling = geometry.tiling(self.config, M, N, self.K, self.trans_c, self.draft.traits.multiprocessors)
+        sym = self.sym if m == n else Sym.WHOLE
+        # A block above the diagonal is computed as the transpose of the one below it, so that it has the same bits.
+        trans_c = self.trans_c or (self.sym is not Sym.WHOLE and m < n)
+        tiling = geometry.tiling(self.config, M, N, self.K, trans_c, self.draft.traits.multiprocessors, sym)
         exceptions = Matrix(self.work, (tiling.tiles,), (1,), name="exceptions")
         self.work_bytes = max(self.work_bytes, tiling.exceptions + tiling.partial_sums)
         source = self.source and self.source.block((m, n), (M, N))
@@ -196,12 +231,14 @@ class _Builder:
 
     def _add_product(self, t: Tiling, a: Pairs, b: Pairs, into: _Target, exceptions: Matrix) -> None:
         """Multiply split operands, into C or into the partial sums."""
-        config, vec = self.config, 1 if self.trans_c else into.vec
-        constants = config.compiled | {"TRANS_C": int(self.trans_c), "VEC_C": vec, "SOURCE": into.source_vec(vec)}
+        config, vec = self.config, 1 if t.trans_c else into.vec
+        sym = Sym.LOWER if t.sym and t.parts > 1 else t.sym  # what adds the parts up stores both triangles
+        constants = config.compiled | {"TRANS_C": int(t.trans_c), "VEC_C": vec, "SOURCE": into.source_vec(vec)}
+        constants["SYM"] = int(sym)
         pairs, infos, lines, source = [a.pairs, b.pairs], [a.info, b.info], [t.M, t.N], into.source_arguments
         if isinstance(config, Fp16x3Config):
             constants["SPLIT_BEFORE"] = t.split_before(self.before)
-        if self.trans_c:
+        if t.trans_c:
             for of_both in (pairs, infos, lines):
                 of_both.reverse()
             source = (source[0], *source[:0:-1])
@@ -211,13 +248,13 @@ class _Builder:
             (
                 *pairs, *extents, Scalar.ALPHA, *infos, Scalar.BETA, into.C, into.ld, t.M * t.ldw, exceptions, *source,
             ),
-            writes=(Write(into.C, complete=False, reads=into.reads), Write(exceptions)),
+            writes=(Write(into.C, complete=False, reads=into.reads), Write(exceptions, not sym)),
             shared_bytes=config.shared_bytes, early=self._begun, when=When.READS,
         )  # fmt: skip
 
     def _add_reduction(self, t: Tiling, a: Pairs, b: Pairs, sums: Matrix, into: _Target) -> None:
         """Add up the partial sums, scale them and store them."""
-        constants = {"VEC_C": into.vec, "SOURCE": into.source_vec(into.vec)}
+        constants = {"VEC_C": into.vec, "SOURCE": into.source_vec(into.vec), "SYM": int(t.sym)}
         self.draft.add(
             spec("reduce_fp16x3.cu", constants), (t.reduction_blocks,), geometry.REDUCE_THREADS,
             (
@@ -234,8 +271,8 @@ class _Builder:
             for operand, line, lines in zip(self.operands, first, (t.M, t.N), strict=True)
         )
         self.draft.add(
-            spec("guard_fp16x3.cu", {"SOURCE": into.source_vec(1)}), (self.draft.traits.multiprocessors,),
-            geometry.GUARD_THREADS,
+            spec("guard_fp16x3.cu", {"SOURCE": into.source_vec(1), "SYM": int(t.sym)}),
+            (self.draft.traits.multiprocessors,), geometry.GUARD_THREADS,
             (
                 *map(np.int32, (t.M, t.N, self.K)), Scalar.ALPHA, A, *A.strides, B, *B.strides[::-1],
                 Scalar.BETA, into.C, into.ld, a.info, a.where, b.info, b.where, exceptions,

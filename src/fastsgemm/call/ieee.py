@@ -23,12 +23,19 @@ from fastsgemm.heuristics import database
 from fastsgemm.heuristics.shares import Share
 from fastsgemm.heuristics.ways import pack
 from fastsgemm.jit.source import helper_spec, rung_spec
+from fastsgemm.problem import Sym
 
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 
 def add_product(
-    draft: Draft, shares: Sequence[Share], a: Matrix, b: Matrix, c: Matrix, source: Matrix | None = None
+    draft: Draft,
+    shares: Sequence[Share],
+    sym: Sym,
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+    source: Matrix | None = None,
 ) -> None:
     """Add the launches of C <- alpha * A @ B + beta * C; each operand has a unit stride.
 
@@ -36,6 +43,8 @@ def add_product(
     ----------
     draft : Draft
     shares : sequence of Share
+    sym : Sym
+        What of C is stored; of a result that is symmetric there is one share.
     a, b, c : Matrix
     source : Matrix, optional
         What is read in place of C, with any strides: by the kernel that stores C or, on rungs 1 to 8, by one that
@@ -54,13 +63,17 @@ def add_product(
     packed: dict[Operand, Matrix] = {}
     for of_a, of_b in reads:  # all copies come first: a share may begin before the one before it has ended
         for matrix, lying, read in ((a, lying_a, of_a), (b, lying_b, of_b)):
-            if read.padded and read not in packed:
+            if not read.padded or read in packed:
+                continue
+            if b.is_transpose_of(a) and read.transposed in packed:  # the lines of one copy serve both
+                packed[read] = packed[read.transposed].transposed
+            else:
                 packed[read] = packing.add_lines(draft, matrix, lying, read)
     for number, (share, (of_a, of_b)) in enumerate(zip(shares, reads, strict=True)):
         (m, _), (n, _) = share.rows, share.columns
         read_a, read_b, written = variants.share(of_a, of_b, lying_c, share.rows, share.columns)
         read_source = None if source is None else source.block((m, n), written.shape)
-        call = variants.call_for(read_a, read_b, written, extents=c.extents, source=read_source)
+        call = variants.call_for(read_a, read_b, written, extents=c.extents, source=read_source, sym=sym)
         blocks = (
             packed.get(of_a, a).block((m, 0), read_a.readable), packed.get(of_b, b).block((0, n), read_b.readable),
             c.block((m, n), written.shape),
@@ -86,13 +99,14 @@ def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: 
     last: Argument = call.batch if call.source is None else BatchAndSource(call.batch, call.source)
     alpha: Argument = Scalar.ALPHA
     beta: Argument = Scalar.BETA
-    written, ldc = Write(c, reads=beta_read(call.source)), call.ldc
+    into = Write(c, call.sym in (Sym.WHOLE, Sym.BOTH), beta_read(call.source))
+    written, ldc = into, call.ldc
     if parts > 1:  # alpha and beta are for the sum
         alpha, beta, ldc = _ONE, _ZERO, problem.N
         count = parts * parts_apart * call.batch.count
         sums = Matrix(draft.reserve(ITEM * count, "the partial sums of split-K"), (count,), (1,), name="W")
         sums_apart = row_major(call.batch.extents, size=parts * parts_apart)
-        written, last = Write(sums), replace(call.batch, c=sums_apart)
+        written, last = Write(sums, not call.sym), replace(call.batch, c=sums_apart)
     of_parts: list[Argument] = []
     if rung.splits:
         of_parts = [np.int32(chunk), parts_apart]
@@ -105,13 +119,14 @@ def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: 
     )  # fmt: skip
     if parts > 1:
         batch = replace(call.batch, a=sums_apart)
-        adders, threads = grid.reduction_blocks(problem.M, problem.N, parts, in_order=config.segment > 0)
+        in_order, read_source = config.segment > 0, int(call.source is not None)
+        adders, threads = grid.reduction_blocks(problem.M, problem.N, parts, in_order, call.sym)
         draft.add(
-            helper_spec("reduce_segments" if config.segment else "reduce_parts", int(call.source is not None)),
+            helper_spec("reduce_segments" if in_order else "reduce_parts", read_source, call.sym),
             (adders, *blocks[1:]), threads,
             (
                 M, N, np.int32(parts), sums, parts_apart, Scalar.ALPHA, Scalar.BETA, c, *call.strides_c,
                 batch if call.source is None else BatchAndSource(batch, call.source),
             ),
-            writes=(Write(c, reads=beta_read(call.source)),), early=True,
+            writes=(into,), early=True,
         )  # fmt: skip

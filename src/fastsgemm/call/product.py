@@ -17,6 +17,7 @@ from fastsgemm.geometry.layout import ITEM, Lying
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.heuristics.choice import Choice, choose
 from fastsgemm.heuristics.fp16x3 import check_config, require_batch, require_tensor_cores
+from fastsgemm.problem import Sym
 from fastsgemm.request import Request
 
 _BASES = tuple(
@@ -31,6 +32,7 @@ def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], mis
     ----------
     traits : DeviceTraits
     request : Request
+        With what the addresses say of it; see `fastsgemm.call.gram`.
     metas : sequence of Meta
         Of A, B, what is written and, if that is another array, C.
     misaligned : sequence of int
@@ -83,6 +85,8 @@ def _check(traits: DeviceTraits, request: Request, metas: Sequence[Meta], misali
             _refuse(names, metas)
     a, b, c, *source = metas
     checks.result_shape(a[0], b[0], c[0], source[0][0] if source else None, request.output)
+    if request.symmetric:
+        checks.square(c[0])
     checks.output(c[0], c[1], readonly=c[4], name=request.output)
     if not request.tensor_cores and request.rung is not None and request.config is not None:
         request.rung.check(request.config, traits.shared_limit)
@@ -109,26 +113,33 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
     The operands have the last of the extents, as many as a launch has room for.
     """
     a, b, written, *source = operands
+    if request.gram:
+        b = a.transposed.named("B")
     if request.tensor_cores and a.shape[-1] == 0:
-        choice = Choice(())  # nothing is multiplied
+        choice = Choice((), triangle=True)  # nothing is multiplied
     else:
         if request.tensor_cores and request.rung is not None:
             require_batch(prod(extents))
         elif any(request.split):
             require_batch(prod(extents), "split operands are for")
         read_a, read_b, stored = map(variants.as_read, (a, b, written))
+        if request.gram:
+            read_b = read_a.transposed  # of one copy, where A is copied
         choice = choose(draft.traits, request, read_a, read_b, stored, extents)
     by_rung_11 = not choice.shares
     if a.stored is None and not (by_rung_11 and request.split[0]):
         a = packing.add_packed(draft, a, When.READS)
-    if b.stored is None and not (by_rung_11 and request.split[1]):
+    if request.gram:
+        b = a.transposed.named("B")
+    elif b.stored is None and not (by_rung_11 and request.split[1]):
         b = packing.add_packed(draft, b, When.READS)
     c = packing.reserve(draft, written) if written.stored is None else written
-    if not source and c is not written:
-        packing.add_copy(draft, written, c, When.BETA)
+    sym = request.sym if choice.triangle else Sym.WHOLE
+    if c is not written and (not source or sym in (Sym.LOWER, Sym.UPPER)):
+        packing.add_copy(draft, written, c, When.ALWAYS if sym in (Sym.LOWER, Sym.UPPER) else When.BETA)
     if by_rung_11:
-        fp16x3.add_product(draft, request.split, choice, a, b, c, *source)
+        fp16x3.add_product(draft, request.split, choice, sym, a, b, c, *source)
     else:
-        ieee.add_product(draft, choice.shares, a, b, c, *source)
+        ieee.add_product(draft, choice.shares, sym, a, b, c, *source)
     if c is not written:
         packing.add_copy(draft, c, written)

@@ -12,7 +12,9 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
+from fastsgemm.geometry.grid import triangle_tiles
 from fastsgemm.geometry.layout import ITEM
+from fastsgemm.problem import Sym
 
 BLOCK_K = 32  # steps of k in the 128 bytes of a line
 PAD_K = 64  # in memory K is filled up with zeros to a multiple of it
@@ -22,6 +24,7 @@ SPARSE = 4  # places for elements left out of a line
 _INFO_BYTES, _WHERE_BYTES = 8, 4 * SPARSE  # of a line
 _ALIGNMENT = 256  # bytes: of every array in workspace
 REDUCE_THREADS = GUARD_THREADS = 256  # of a block of reduce_fp16x3.cu and of guard_fp16x3.cu
+_REDUCE_SIDE = 32  # rows and columns of a block of reduce_fp16x3.cu that adds up one triangle
 _QUAD = 4  # columns of C that a thread of reduce_fp16x3.cu has
 
 # Blocks of k: a part of K is a multiple of it. The product on sm_90 takes PROMOTE_STAGES blocks at a time, 1 or 2, and
@@ -123,8 +126,12 @@ class Tiling(Struct, frozen=True):
         Rows and columns of the caller's C in a tile.
     tiles : int
         Of C.
+    works : int
+        Tiles of all parts that are computed: of a symmetric C, those that meet one triangle.
     grid : int
         Blocks.
+    sym : Sym
+        What of C is stored, as the kernel sees it.
     """
 
     M: int
@@ -136,7 +143,9 @@ class Tiling(Struct, frozen=True):
     trans_c: bool
     tile: tuple[int, int]
     tiles: int
+    works: int
     grid: int
+    sym: Sym = Sym.WHOLE
 
     def split_before(self, before: Sequence[bool]) -> int:
         """Return the constant SPLIT_BEFORE of ``11_fp16x3.cu``, given whether A and B were split before the call."""
@@ -151,6 +160,8 @@ class Tiling(Struct, frozen=True):
     @property
     def reduction_blocks(self) -> int:
         """Blocks of ``reduce_fp16x3.cu``."""
+        if self.sym:
+            return triangle_tiles(_REDUCE_SIDE, _REDUCE_SIDE, self.N)
         return covering(self.M * covering(self.N, _QUAD), REDUCE_THREADS)
 
     @property
@@ -164,18 +175,21 @@ class Tiling(Struct, frozen=True):
         return _aligned(4 * self.tiles)
 
 
-def tiling(config: TileConfig, M: int, N: int, K: int, trans_c: bool, multiprocessors: int) -> Tiling:
-    """Return how an (M, N) product is launched."""
+def tiling(
+    config: TileConfig, M: int, N: int, K: int, trans_c: bool, multiprocessors: int, sym: Sym = Sym.WHOLE
+) -> Tiling:
+    """Return how an (M, N) product is launched; with a `sym` that is not WHOLE, M is N and `trans_c` is false."""
     rows, columns = (N, M) if trans_c else (M, N)
     k_blocks = blocks_of(K)
     part_blocks = covering(covering(k_blocks, config.SPLIT_K), _PART) * _PART
     parts = covering(k_blocks, part_blocks)
     tiles = covering(rows, config.BM) * covering(columns, config.BN)
-    grid = min(multiprocessors, tiles * parts) if isinstance(config, Fp16x3Config) else tiles * parts
+    works = parts * (triangle_tiles(config.BM, config.BN, N) if sym else tiles)
+    grid = min(multiprocessors, works) if isinstance(config, Fp16x3Config) else works
     turn = config.PROMOTE_STAGES if isinstance(config, Fp16x3Config) else 1  # what the main loop takes at a time
     computed = covering(min(part_blocks, k_blocks), turn) * turn
     tile = (config.BN, config.BM) if trans_c else (config.BM, config.BN)
-    return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tile, tiles, grid)
+    return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tile, tiles, works, grid, sym)
 
 
 def orientations(config: TileConfig) -> Iterator[bool]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Any
 
 import numpy as np
 
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.errors import ShapeError
-from fastsgemm.problem import Problem
+from fastsgemm.problem import Problem, Sym
 
 MAX_BLOCKS = 2**31 - 1  # of a one-dimensional grid
 
@@ -55,13 +56,28 @@ def steps(K: Any, alpha: Any, beta: Any) -> tuple[Any, Any]:
     return _NO_STEPS, _MINUS_ZERO if beta else _ZERO
 
 
+def triangle_tiles(BM: int, BN: int, N: int) -> int:
+    """Return the number of tiles of an N x N C that meet its lower triangle, as ``device/raster.cuh`` counts them.
+
+    Groups of tile rows that are as high as a whole number of tiles is wide have the same number of tiles in their
+    squares below the diagonal, and the same on it.
+    """
+    rows = BN // gcd(BM, BN)  # of a group
+    groups = N // (rows * BM)
+    square, on_diagonal = rows * (rows * BM // BN), sum(-(-row * BM // BN) for row in range(1, rows + 1))
+    others = range(groups * rows + 1, -(-N // BM) + 1)
+    return groups * ((groups - 1) * square + 2 * on_diagonal) // 2 + sum(-(-min(row * BM, N) // BN) for row in others)
+
+
 def tiles(config: Config, problem: Problem) -> int:
-    """Return the number of tiles of the C of one product, for a problem as the rung computes it."""
+    """Return the number of tiles that are computed of the C of one product, for a problem as the rung computes it."""
+    if problem.symmetric:
+        return triangle_tiles(config.BM, config.BN, problem.N)
     return -(-problem.M // config.BM) * -(-problem.N // config.BN)
 
 
 def blocks(config: Config, problem: Problem) -> int:
-    """Return the number of blocks of the one-dimensional grid: one for each tile of C and part of K.
+    """Return the number of blocks of the one-dimensional grid: one for each tile that is computed and part of K.
 
     Parameters
     ----------
@@ -85,7 +101,13 @@ def blocks(config: Config, problem: Problem) -> int:
     return count
 
 
-def reduction_blocks(M: int, N: int, count: int, in_order: bool = False) -> tuple[int, int]:
+def patch(elements: int) -> tuple[int, int]:
+    """Return height and width of the patch of a triangle that a block adds up; see ``device/triangle_patch.cuh``."""
+    height = 1 << (elements.bit_length() - 1) // 2
+    return height, elements // height
+
+
+def reduction_blocks(M: int, N: int, count: int, in_order: bool = False, sym: Sym = Sym.WHOLE) -> tuple[int, int]:
     """Return blocks, and threads of a block, that add up `count` parts of an (M, N) product.
 
     Parameters
@@ -93,6 +115,8 @@ def reduction_blocks(M: int, N: int, count: int, in_order: bool = False) -> tupl
     M, N, count : int
     in_order : bool
         The parts are segments, and the kernel is ``reduce_segments``; else it is ``reduce_parts``.
+    sym : Sym
+        If it is not WHOLE, M is N.
 
     Raises
     ------
@@ -103,7 +127,8 @@ def reduction_blocks(M: int, N: int, count: int, in_order: bool = False) -> tupl
     threads, few = constants["THREADS"], count <= constants["SERIAL_PARTS"]
     elements = threads * constants.get("ELEMENTS", 1)  # of a block with one thread for each, or ELEMENTS a thread
     sharing = constants["GROUPS" if in_order else "PARTIAL_SUMS"]  # threads of an element
-    blocks = -(-M * N // (elements if few else elements // sharing))
+    elements = elements if few else elements // sharing
+    blocks = triangle_tiles(*patch(elements), N) if sym else -(-M * N // elements)
     if blocks > MAX_BLOCKS:
         raise ShapeError(
             f"C of {M} x {N} needs {blocks} blocks that add up its parts, the limit of a grid is {MAX_BLOCKS}"

@@ -48,6 +48,16 @@ def stored(shape: Pair, strides: Pair) -> Stored | None:
     return Stored(True, right) if down == 1 else None
 
 
+def is_transpose(one: Lying, other: Lying) -> bool:
+    """Return whether matrices, or batches of them, are others transposed if both begin at the same address."""
+    (shape, strides), (shape_2, strides_2) = one, other
+    dimensions = len(shape)
+    if not dimensions == len(strides) == len(shape_2) == len(strides_2) > 1:
+        return False
+    turned = (*range(dimensions - 2), dimensions - 1, dimensions - 2)
+    return all(shape[d] == shape_2[t] and (shape[d] == 1 or strides[d] == strides_2[t]) for d, t in enumerate(turned))
+
+
 def offset(element: Pair, strides: Pair) -> int:
     """Return the distance of an element from element (0, 0), in bytes."""
     return ITEM * (element[0] * strides[0] + element[1] * strides[1])

@@ -7,6 +7,7 @@ from enum import IntEnum
 from math import gcd, prod
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fastsgemm.config import VECTOR
 from fastsgemm.geometry import layout
@@ -95,6 +96,16 @@ class Matrix(Struct, frozen=True, gc=False):
         """The same memory seen as the transposed matrices."""
         (*extents, rows, columns), (*steps, down, right) = self.shape, self.strides
         return self.as_strided((*extents, columns, rows), (*steps, right, down))
+
+    def is_transpose_of(self, other: Matrix) -> bool:
+        """Return whether these are the other matrices transposed, in the same memory."""
+        return self.address == other.address and layout.is_transpose(
+            (self.shape, self.strides), (other.shape, other.strides)
+        )
+
+    def named(self, name: str) -> Matrix:
+        """Return the same memory with another name."""
+        return replace(self, name=name)
 
     @property
     def width(self) -> int:

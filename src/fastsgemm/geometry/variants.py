@@ -12,7 +12,7 @@ from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, Strides
 from fastsgemm.geometry.grid import split
 from fastsgemm.geometry.layout import Lying, Pair, Stored, stored, vector_width
 from fastsgemm.geometry.matrix import VECTOR_BYTES, Matrix
-from fastsgemm.problem import Problem
+from fastsgemm.problem import Problem, Sym
 from fastsgemm.rungs import Rung
 
 _CACHE_LINE = 32  # floats: of which each line of a packed operand begins with a new one
@@ -97,6 +97,8 @@ class Call(Struct, frozen=True):
     batch : Batch
     source : Matrix or None
         What beta multiplies, if that is not C.
+    sym : Sym
+        What of C is stored, as the kernel sees it.
     """
 
     swap_ab: bool
@@ -107,6 +109,7 @@ class Call(Struct, frozen=True):
     ldc: int
     batch: Batch = ONE_PRODUCT
     source: Matrix | None = None
+    sym: Sym = Sym.WHOLE
 
     @property
     def strides_c(self) -> tuple[int, int]:
@@ -115,22 +118,28 @@ class Call(Struct, frozen=True):
 
 
 def call_for(
-    a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...] = (), source: Matrix | None = None
+    a: Operand,
+    b: Operand,
+    c: Operand,
+    *,
+    extents: tuple[int, ...] = (),
+    source: Matrix | None = None,
+    sym: Sym = Sym.WHOLE,
 ) -> Call:
     """Return how a kernel is called for these operands: with C row-major, A and B swapped if it is not.
 
     `extents` are those of a batch, along which the operands have their steps. Beta multiplies `source`, or C where that
-    is None.
+    is None. `sym` is what is stored of the caller's C.
     """
     swap_ab = c.how.trans
-    if swap_ab and source is not None:
-        source = source.transposed
+    if swap_ab:
+        source, sym = source and source.transposed, sym.transposed
     a, b, c = _with_row_major_c(a, b, c)
     read = 0 if source is None else source.width
     variant = Variant(a.how.trans, b.how.trans, a.width, b.width, c.width, source=read)
     batch = Batch(extents, a.steps, b.steps, c.steps)
-    problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout, batch.count)
-    return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld, batch, source)
+    problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout, batch.count, bool(sym))
+    return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld, batch, source, sym)
 
 
 def _with_row_major_c(a: Operand, b: Operand, c: Operand) -> tuple[Operand, Operand, Operand]:
@@ -214,14 +223,15 @@ def variant_for(rung: Rung, call: Call, config: Config, peeled_tiles: int) -> Va
         return Variant(call.variant.trans_a, call.variant.trans_b, batched=batched)
     v = call.variant
     widths = (v.vec_a, v.vec_b) if rung.pairs else (_without_pairs(v.vec_a), _without_pairs(v.vec_b))
-    vec_c, trans_c, source = _without_pairs(v.vec_c), v.trans_c, v.source
+    vec_c, trans_c, source, sym = _without_pairs(v.vec_c), v.trans_c, v.source, call.sym
     if rung.splits and split(config, call.problem.K)[0] > 1:  # it writes to workspace, row by row
         vec_c, trans_c, source = 1 if call.problem.N % 4 else 4, False, 0
+        sym = Sym.LOWER if sym else sym  # what adds the parts up stores both triangles
     if rung.single_stores:
         vec_c = 1
     guard = rung.guarded and (call.problem.M < config.BM or call.problem.N < config.BN)
     peel = rung.guarded and _peeled(config, call.problem.K, peeled_tiles)
-    return Variant(v.trans_a, v.trans_b, *widths, vec_c, guard, trans_c, peel, batched, min(source, vec_c))
+    return Variant(v.trans_a, v.trans_b, *widths, vec_c, guard, trans_c, peel, batched, min(source, vec_c), sym)
 
 
 def _peeled(config: Config, K: int, peeled_tiles: int) -> bool:
@@ -260,6 +270,8 @@ class Variant(Struct, frozen=True):
     source : int
         0: beta multiplies C. 4 or 1: it multiplies the source, of which so many floats are read at a time; always 0 on
         rungs 1 to 8.
+    sym : Sym
+        What of C is stored; always WHOLE but on rung 9.
     """
 
     trans_a: bool = False
@@ -272,6 +284,7 @@ class Variant(Struct, frozen=True):
     peel: bool = False
     batched: bool = False
     source: int = 0
+    sym: Sym = Sym.WHOLE
 
     @property
     def layout(self) -> str:
@@ -326,4 +339,5 @@ def dense_call(problem: Problem) -> Call:
     The database is asked for the problem of this call: a vector fits both layouts, and a C with one column is computed
     as its transpose.
     """
-    return variants.call_for(*dense_operands(problem), extents=extents_of(problem))
+    sym = Sym.BOTH if problem.symmetric else Sym.WHOLE
+    return variants.call_for(*dense_operands(problem), extents=extents_of(problem), sym=sym)

@@ -7,7 +7,7 @@ the rules.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from msgspec import Struct
@@ -53,6 +53,8 @@ class Choice(Struct, frozen=True):
         The record or curve that the largest share rests on.
     why : str
         With precision fp16x3: why rung 11 is taken or not.
+    triangle : bool
+        One triangle of a symmetric result is computed.
     tensor_ms, ieee_ms : float or None
         With precision fp16x3: predicted time of rung 11, and of the IEEE kernel that it was compared with.
     look : callable
@@ -68,6 +70,7 @@ class Choice(Struct, frozen=True):
     why: str = ""
     tensor_ms: float | None = None
     ieee_ms: float | None = None
+    triangle: bool = False
     look: Callable[[], tuple[Way, ...]] = tuple
 
     @property
@@ -163,35 +166,41 @@ def _choose(
     device: DeviceInfo, request: Request, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...]
 ) -> Choice:
     if c.how.trans:  # a kernel computes C^T = B^T A^T, whose rows are contiguous
-        turned = replace(request, split=request.split[::-1])
+        turned = replace(request, split=request.split[::-1], symmetric=request.symmetric.transposed)
         return _transposed(_choose(device, turned, b.transposed, a.transposed, c.transposed, extents))
-    rung, in_order = request.rung, request.batch_invariant
+    rung, in_order, sym = request.rung, request.batch_invariant, request.sym
     if request.precision == "fp16x3":
         layout = "NT"[a.how.trans] + "NT"[b.how.trans]
         problem = Problem(c.shape[0], c.shape[1], a.shape[1], layout, math.prod(extents))
         if request.config is not None:
             tile: TileConfig = request.config  # type: ignore[assignment]  # `fp16x3.check_config` saw to it
-            return Choice((), tile, fp16x3.orientation(device, problem, tile))
-        wanted = tuple(not before for before in request.split)
-        tensor = fp16x3.choose(device, problem, (wanted[0], wanted[1]), forced=rung is not None)
+            return Choice((), tile, not sym and fp16x3.orientation(device, problem, tile), triangle=bool(sym))
+        split_a, split_b = (not before for before in request.split)
+        if request.gram:  # the pairs of one operand are those of the other
+            split_a, split_b = split_a and split_b, False
+        how = fp16x3.Symmetry(bool(sym), request.gram)
+        tensor = fp16x3.choose(device, problem, (split_a, split_b), rung is not None, how)
         choice = Choice(
-            (), tensor.config, tensor.trans_c, tensor.ms, PREDICTED, None, tensor.why, tensor.ms, tensor.ieee_ms
-        )
+            (), tensor.config, tensor.trans_c, tensor.ms, PREDICTED, None, tensor.why, tensor.ms, tensor.ieee_ms,
+            bool(sym),
+        )  # fmt: skip
         if tensor.config is not None:
             return choice
-        ieee = _choose(device, Request(), a, b, c, extents)
-        return replace(choice, shares=ieee.shares, ms=ieee.ms, rule=ieee.rule, evidence=ieee.evidence, look=ieee.look)
+        ieee = _choose(device, Request(symmetric=request.symmetric, gram=request.gram), a, b, c, extents)
+        return replace(ieee, why=choice.why, tensor_ms=choice.tensor_ms, ieee_ms=choice.ieee_ms)
     if request.config is not None:
         rung = rung or rungs.of_config(request.config)
         config = rungs.in_order(request.config, a.shape[1]) if in_order else request.config
         share = Share(rung, config, (0, c.shape[0]), (0, c.shape[1]), (False, False), GIVEN, None, None)
-        return Choice((share,), look=lambda: ())
+        return Choice((share,), triangle=bool(sym) and rung.computes_triangles, look=lambda: ())
     extents = extents[-DIMENSIONS:]  # those of one launch
     search = Search(knowledge(device), rung, in_order)
-    best = next(search.ways(a, b, c, extents))
-    look = partial(_all_ways, search, (a, b, c), extents)
+    symmetric = partial(search.symmetric_ways, gram=request.gram, declared=bool(request.symmetric))
+    list_ways = symmetric if sym else search.ways
+    best = next(list_ways(a, b, c, extents))
+    look = partial(_all_ways, search, list_ways, (a, b, c), extents)
     first = max(best.shares, key=lambda share: share.rows[1] * share.columns[1])
-    return Choice(best.shares, ms=best.ms, rule=first.rule, evidence=first.evidence, look=look)
+    return Choice(best.shares, None, False, best.ms, first.rule, first.evidence, triangle=best.triangle, look=look)
 
 
 def _transposed(choice: Choice) -> Choice:
@@ -202,9 +211,14 @@ def _transposed(choice: Choice) -> Choice:
     )
 
 
-def _all_ways(search: Search, operands: tuple[Operand, Operand, Operand], extents: tuple[int, ...]) -> tuple[Way, ...]:
+def _all_ways(
+    search: Search,
+    list_ways: Callable[..., Iterator[Way]],
+    operands: tuple[Operand, Operand, Operand],
+    extents: tuple[int, ...],
+) -> tuple[Way, ...]:
     """Return the ways that were compared, and those with every other config for operands as they lie."""
-    best, *others = search.ways(*operands, extents)
+    best, *others = list_ways(*operands, extents)
     problem = variants.dense_problem(*operands, extents=extents)
     span = (0, problem.M), (0, problem.N)
     ranking = [Way(AS_THEY_LIE, (pick.share(*span),), pick.ms, pick.cost) for pick in search.ranking(problem)]

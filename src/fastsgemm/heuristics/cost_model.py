@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsgemm.config import SEGMENT, Config
-from fastsgemm.geometry.grid import MAX_BLOCKS, tiles
+from fastsgemm.geometry.grid import MAX_BLOCKS, tiles, triangle_tiles
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import curve_problems, partial_accumulators
 from fastsgemm.heuristics.curve_arrays import (
@@ -281,6 +281,12 @@ class CostModel:
         if self._any_narrow:
             tall, wide = tall + p.swap * o.more_rows, wide + p.swap * o.more_columns
         tiles = np.ceil(p.M / tall) * np.ceil(p.N / wide) * p.batch
+        if planes.any_symmetric:
+            each = [*zip(*self.tile, strict=True)]
+            for own, product in zip(tiles.reshape(shape), products, strict=True):
+                if product.problem.symmetric:
+                    N, batch = product.problem.N, product.problem.batch
+                    own[:] = [batch * triangle_tiles(int(BM), int(BN), N) for BM, BN in each]
         if planes.is_unusual:  # of more blocks, a float64 does not say how many the last wave has
             for own, product in zip(tiles.reshape(shape), products, strict=True):
                 if product.tiles is not None:
@@ -302,7 +308,12 @@ class CostModel:
             return times
 
         k_steps = step * depth + extra * bent
-        ms = waves.times(k_steps + once, lambda which: of_steps(which) + ends[TERMS + 3 * which + 2])
+        stored_twice = (
+            p.stores if planes.any_symmetric else 1.0
+        )  # the transposed store takes about as long as the other
+        ms = waves.times(
+            k_steps + once * stored_twice, lambda which: of_steps(which) + ends[TERMS + 3 * which + 2] * stored_twice
+        )
         if self._any_narrow:  # rows of tiles share reads of B, but a few blocks have the memory to themselves
             k_steps = waves.times(k_steps, of_steps)
             high = np.minimum(np.ceil(p.narrow / o.BM), STACKED)
@@ -315,7 +326,7 @@ class CostModel:
         ms = np.maximum(ms, p.read_bytes / ends[BANDWIDTH])
         if rows > 1:  # a second kernel reads the partial sums, and reads and writes C
             written = p.stored_bytes / self._fitted.reduction_bytes_per_ms
-            added = parts * (self._fitted.reduction_ms_per_part + written)
+            added = parts * (self._fitted.reduction_ms_per_part + written / stored_twice)
             ms += (added + (self._fitted.reduction_ms + 2.0 * written)) * o.split
         cost = ms
         if accumulators and not self._in_order and planes.most_chains > 1:

@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -36,7 +35,7 @@ from fastsgemm.heuristics.database_entries import (
     tflops,
 )
 from fastsgemm.heuristics.database_reading import File
-from fastsgemm.problem import Problem
+from fastsgemm.problem import Problem, as_data
 from fastsgemm.progress import warn
 
 _LOCK_SECONDS = 60.0  # how long a process waits for another one to finish writing
@@ -330,7 +329,7 @@ def _record_line(record: Record) -> dict[str, Any]:
 
 def _problem_line(problem: Problem) -> dict[str, Any]:
     """Return the fields of a problem, the batch only where there is one, so that older versions can read the others."""
-    return {name: value for name, value in asdict(problem).items() if name != "batch" or value > 1}
+    return {name: value for name, value in as_data(problem).items() if name != "batch" or value > 1}
 
 
 def _curve_line(curve: Curve) -> dict[str, Any]:

@@ -70,11 +70,12 @@ class ProblemLine(Struct, forbid_unknown_fields=True):
     K: Extent
     layout: Layout
     batch: Batch = 1  # a record of one product has none
+    symmetric: bool = False
 
     @property
     def problem(self) -> Problem:
         """The same as `Problem`."""
-        return Problem(self.M, self.N, self.K, self.layout, self.batch)
+        return Problem(self.M, self.N, self.K, self.layout, self.batch, self.symmetric)
 
 
 class MeasuredLine(Struct, tag_field="origin", tag="measured", forbid_unknown_fields=True):

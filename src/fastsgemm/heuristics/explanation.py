@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastsgemm import arguments, device, known_devices
@@ -14,11 +14,12 @@ from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choice, database, fp16x3
 from fastsgemm.heuristics.choice import Choice, Share, Way
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
-from fastsgemm.problem import Problem, checked, spell
-from fastsgemm.request import resolve
+from fastsgemm.problem import Problem, as_data, checked, of, spell
+from fastsgemm.request import of_problem, resolve
 from fastsgemm.rungs import Rung
 
 _SHOWN = 4  # other ways
+_SYMMETRIC = "symmetric  computes one triangle, stores each result twice"
 _UNKNOWN_MULTIPROCESSORS = 108  # of a device that no data describes; only curves look at it
 _RULES = {
     choice.EXACT: "this problem was tuned",
@@ -56,18 +57,20 @@ class Explanation:
         asked: dict[str, Any] = {
             "device": self.device.name,
             "arch": self.device.arch,
-            "problem": asdict(self.problem),
+            "problem": as_data(self.problem),
             "precision": self.precision,
             "rung": self.rung,
         }
         if self.precision != "ieee":
             asked |= {"why": found.why, "fp16x3_ms": found.tensor_ms}
             if found.tile is not None:
-                return asked | {"constants": found.tile.constants, "ms": found.ms, "ieee_ms": found.ieee_ms}
+                asked |= {"constants": found.tile.constants, "triangle": found.triangle}
+                return asked | {"ms": found.ms, "ieee_ms": found.ieee_ms}
         return asked | {
             "constants": found.config.constants,
             "rule": found.rule,
             "evidence": _evidence(found),
+            "triangle": found.triangle,
             "packed": list(found.packed),
             "shares": [_share(one) for one in found.shares],
             "ms": found.ms,
@@ -90,12 +93,14 @@ class Explanation:
             lines.append(f"precision  {self.precision}: {found.why}")
         lines.append(f"rung       {self.rung}")
         if found.tile is not None:
-            return "\n".join([*lines, *_of_rung_11(p, found)])
+            return "\n".join([*lines, *_of_rung_11(p, found), *([_SYMMETRIC] if found.triangle else [])])
         lines += [
             f"constants  {found.config}",
             f"rule       {found.rule}: {_RULES[found.rule]}",
             f"evidence   {_evidence(found)}",
         ]
+        if found.triangle:
+            lines.append(_SYMMETRIC)
         if found.packed:
             lines.append(f"packed     {' and '.join(found.packed)} first")
         if found.cut:
@@ -166,6 +171,7 @@ def explain(
     precision: str = "ieee",
     batch_invariant: bool = False,
     batch: int = 1,
+    symmetric: bool = False,
 ) -> Explanation:
     """Say which constants `sgemm` uses for a problem, and why.
 
@@ -174,7 +180,8 @@ def explain(
     M, N, K : int
         C is (M, N), A is (M, K), B is (K, N).
     layout : str
-        ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T).
+        ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T). ``SYM``: NT, and B is A
+        transposed.
     rung : str or int, optional
         Default: the rung that `sgemm` uses.
     device : int or str
@@ -186,6 +193,9 @@ def explain(
         As in `sgemm`.
     batch : int
         How many such products one call computes.
+    symmetric : bool
+        The result is symmetric. With layouts NT and TN, B is A transposed, in the same memory; with NN and TT, `sgemm`
+        is called with ``symmetric=True``.
 
     Returns
     -------
@@ -195,7 +205,8 @@ def explain(
     Raises
     ------
     ShapeError, UnknownRungError
-        An extent or the layout is not valid, or the batch is too large for rung 11; there is no such rung.
+        An extent or the layout is not valid, the batch is too large for rung 11, or the result is symmetric but not
+        square; there is no such rung.
     DeviceError
         This machine does not have the device: the message says how to ask about another machine's. Or the device cannot
         run rung 11, which was asked for.
@@ -204,10 +215,14 @@ def explain(
     PrecisionError
         `precision` is unknown, or contradicts the rung.
     ArgumentError
-        `device` is neither a number nor a name, or `batch_invariant` neither true nor false.
+        `device` is neither a number nor a name, or `batch_invariant` or `symmetric` neither true nor false.
     """
     request = resolve(rung, None, precision, batch_invariant)
-    problem = variants.dense_call(checked(Problem(M, N, K, layout, batch))).problem
+    asked = of(M, N, K, layout, batch)
+    if arguments.switch("symmetric", symmetric):
+        asked = replace(asked, symmetric=True)
+    problem = variants.dense_call(checked(asked)).problem
+    request = of_problem(request, problem)
     device_info = device_at(device)
     if request.tensor_cores and request.rung is not None:  # what `sgemm` refuses where rung 11 is asked for
         fp16x3.require_tensor_cores(device_info)

@@ -7,6 +7,8 @@ measured, it is the number of operations that decides.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec import Struct
 
 from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
@@ -15,19 +17,31 @@ from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import splitting
 from fastsgemm.geometry.fp16x3 import LINE_BYTES, TileConfig, blocks_of
 from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.variants import dense_operands, extents_of
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, kinds_of
 from fastsgemm.heuristics.knowledge import knowledge
+from fastsgemm.heuristics.shares import Pick, Way
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.known_devices import compute_capability
-from fastsgemm.problem import Problem
+from fastsgemm.problem import Problem, Sym
 
 FIRST = 80  # sm_80, whose tensor cores the kernels are written for
 MOST_PRODUCTS = 1024  # of a batch: each has several launches of its own
 _SPLIT_K = (1, 2, 3, 4, 8)
 _PART_STEPS = 256  # of k, at least, in a part
 _CLOSE = 1.02  # predicted times that differ by less are equal; of such tiles the largest takes the least power
+
+
+class Symmetry(NamedTuple):
+    """Whether a result is symmetric, so that one triangle of it is computed, and whether B is A transposed."""
+
+    result: bool = False
+    gram: bool = False
+
+
+_NOT_SYMMETRIC = Symmetry()
 
 
 class Fp16x3Choice(Struct, frozen=True):
@@ -80,7 +94,11 @@ def check_config(device: DeviceTraits, config: TileConfig) -> None:
 
 
 def choose(
-    device: DeviceTraits, problem: Problem, split: tuple[bool, bool] = (True, True), forced: bool = False
+    device: DeviceTraits,
+    problem: Problem,
+    split: tuple[bool, bool] = (True, True),
+    forced: bool = False,
+    symmetry: Symmetry = _NOT_SYMMETRIC,
 ) -> Fp16x3Choice:
     """Return the tile that rung 11 takes for a problem, or that an IEEE kernel takes it.
 
@@ -93,12 +111,15 @@ def choose(
         Whether A and B have to be split: not where they were split before.
     forced : bool
         Rung 11 in any case.
+    symmetry : Symmetry
     """
-    return _choose(info_of(device), problem, split, forced)
+    return _choose(info_of(device), problem, split, forced, symmetry)
 
 
 @cached
-def _choose(device: DeviceInfo, problem: Problem, split: tuple[bool, bool], forced: bool) -> Fp16x3Choice:
+def _choose(
+    device: DeviceInfo, problem: Problem, split: tuple[bool, bool], forced: bool, symmetry: Symmetry
+) -> Fp16x3Choice:
     arch = device.arch
     if not supported(arch):
         return Fp16x3Choice(None, False, None, None, f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
@@ -108,17 +129,21 @@ def _choose(device: DeviceInfo, problem: Problem, split: tuple[bool, bool], forc
     known = fp16x3_rates.load(arch, device.name)
     if not forced and min(tile.least_k for tile in known.tiles) > problem.K:
         return Fp16x3Choice(None, False, None, None, f"so few steps of k err less in IEEE arithmetic: K = {problem.K}")
-    ms, trans_c, config = _quickest(known, problem, split, device)
+    ms, trans_c, config = _quickest(known, problem, split, device, Sym.BOTH if symmetry.result else Sym.WHOLE)
     ms *= problem.batch  # one product after the other
     if forced:
         known_ms = ms if known.least_gflop is None else None
         return Fp16x3Choice(config, trans_c, known_ms, None, "rung fp16x3 was asked for")
     if known.least_gflop is not None:
         return _without_times(known.least_gflop, arch, problem, config, trans_c)
-    rival = Search(knowledge(device), None, False).pick(problem)
+    search = Search(knowledge(device), None, False)
+    rival: Pick | Way = search.pick(problem)
+    if symmetry.result:
+        rival = next(search.symmetric_ways(*dense_operands(problem), extents_of(problem), symmetry.gram))
     if rival.ms is None:
         return Fp16x3Choice(config, trans_c, ms, None, "no time of an IEEE kernel is known")
-    name = f"the IEEE kernel of rung {rival.rung.name}"
+    rung = rival.rung if isinstance(rival, Pick) else rival.shares[0].rung
+    name = f"the IEEE kernel of rung {rung.name}"
     if rival.ms <= ms:
         return Fp16x3Choice(None, False, ms, rival.ms, f"{name} is quicker: {_times(rival.ms, ms)}")
     return Fp16x3Choice(config, trans_c, ms, rival.ms, f"quicker than {name}: {_times(ms, rival.ms)}")
@@ -151,7 +176,7 @@ def orientation(device: DeviceTraits, problem: Problem, config: TileConfig) -> b
 
 
 def _quickest(
-    known: Rates, problem: Problem, split: tuple[bool, bool], device: DeviceInfo
+    known: Rates, problem: Problem, split: tuple[bool, bool], device: DeviceInfo, sym: Sym
 ) -> tuple[float, bool, TileConfig]:
     """Return milliseconds, TRANS_C and config of the least predicted time.
 
@@ -167,8 +192,8 @@ def _quickest(
             if parts > 1 and parts * _PART_STEPS > problem.K:
                 break
             config = tile.config.replace(SPLIT_K=parts)
-            for trans_c in geometry.orientations(config):
-                us = predicted_us(known, tile, config, problem, split, trans_c, device.multiprocessors)
+            for trans_c in (False,) if sym else geometry.orientations(config):
+                us = predicted_us(known, tile, config, problem, split, trans_c, device.multiprocessors, sym)
                 least = max(us, _host_us(known, split, parts))
                 found.append((least, us, trans_c, parts, tile.config.BM * tile.config.BN, config))
     quickest = min(found, key=lambda one: one[:5])
@@ -195,6 +220,7 @@ def predicted_us(
     split: tuple[bool, bool],
     trans_c: bool,
     multiprocessors: int,
+    sym: Sym = Sym.WHOLE,
 ) -> float:
     """Return the microseconds that a product takes on the device with this config; see `choose` for the parameters.
 
@@ -202,9 +228,10 @@ def predicted_us(
     """
     M, N, K = problem.M, problem.N, problem.K
     times = known.times
-    t = geometry.tiling(config, M, N, K, trans_c, multiprocessors)
-    waves = -(-t.tiles * t.parts // multiprocessors)
-    computing = waves * (t.computed_blocks * tile.step_us + tile.tile_us)
+    t = geometry.tiling(config, M, N, K, trans_c, multiprocessors, sym)
+    waves = -(-t.works // multiprocessors)
+    stores = 2 if sym else 1  # what a tile takes besides its steps is above all its store
+    computing = waves * (t.computed_blocks * tile.step_us + stores * tile.tile_us)
     reading = 1e-6 * LINE_BYTES * blocks_of(K) * (M + N) / times.read_tb_s
     us = times.launch_us + float((computing**4 + reading**4) ** 0.25)
     for lines, own, strided in ((M, split[0], problem.layout[0] == "T"), (N, split[1], problem.layout[1] == "N")):

@@ -202,5 +202,6 @@ def _sums_in_order(entry: Record | Curve) -> bool:
 
 
 def _is_comparable(record: Record, problem: Problem) -> bool:
-    """Whether a record can stand for a problem: it is of one product, or of as many products."""
-    return record.problem is None or record.problem.batch in (1, problem.batch)
+    """Whether a record can stand for a problem: it is of one product, or of as many, and as symmetric."""
+    known = record.problem
+    return known is None or (known.batch in (1, problem.batch) and known.symmetric <= problem.symmetric)

@@ -24,7 +24,7 @@ class Product(NamedTuple):
     Attributes
     ----------
     problem : Problem
-        As the caller passes it.
+        As the caller passes it. Of a symmetric one, the tiles that meet one triangle are computed and stored twice.
     narrow : bool
         Whether the rungs for few rows may compute it.
     tiles : array or None
@@ -53,6 +53,8 @@ class Numbers(NamedTuple):
         Bytes that L2 sends for a tile of a narrow product, and how many fewer are due to a column-major B.
     swap, table : array or float
         Whether the rungs for few rows compute the transposed product; the table of times, see `Tables`.
+    stores : array or float
+        How often each tile is stored: twice, where one triangle is computed.
     """
 
     M: Any
@@ -67,6 +69,7 @@ class Numbers(NamedTuple):
     sectors_less: Any
     swap: Any
     table: Any
+    stores: Any
 
 
 class Planes:
@@ -77,7 +80,7 @@ class Planes:
     least_side, most_K, most_chains : int
     is_unusual : bool
         Some configs have no grid for a product, or are not considered.
-    any_sectors : bool
+    any_sectors, any_symmetric : bool
     each : list of Numbers
     """
 
@@ -88,6 +91,7 @@ class Planes:
         self.least_side, self.most_K, self.most_chains = min(of.narrow), max(of.K), max(of.chains)
         self.is_unusual = max(of.stored_bytes) > 16.0 * MAX_BLOCKS or any(one.tiles is not None for one in products)
         self.any_sectors = any(of.sectors)
+        self.any_symmetric = max(of.stores) > 1.0
         self._K = of.K
 
     def is_whole(self, steps: int) -> bool:
@@ -126,6 +130,7 @@ def _numbers(p: Problem, fitted: Fitted) -> Numbers:
         less,
         swap,
         table,
+        2.0 if p.symmetric else 1.0,
     )
 
 

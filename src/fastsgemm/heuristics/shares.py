@@ -65,12 +65,15 @@ class Way(Struct, frozen=True):
         Of all of it, packing included.
     cost : float
         What ways are compared by: `ms`, but more where sums have too few chains.
+    triangle : bool
+        One triangle of a symmetric result is computed.
     """
 
     name: str
     shares: tuple[Share, ...]
     ms: float | None
     cost: float
+    triangle: bool = False
 
     @property
     def packed(self) -> Packed:

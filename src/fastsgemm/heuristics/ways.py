@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,6 +102,62 @@ class Search:
         if packed != NOTHING:
             yield self._whole(best, packed, ms, c)
         yield self._whole(lying, NOTHING, 0.0, c)
+
+    def symmetric_ways(
+        self,
+        a: Operand,
+        b: Operand,
+        c: Operand,
+        extents: tuple[int, ...] = (),
+        gram: bool = False,
+        declared: bool = False,
+    ) -> Iterator[Way]:
+        """Return the ways to compute a symmetric result that were compared, the one to take first. C is row-major.
+
+        C is never cut, because each share would have an order of summation of its own.
+
+        Parameters
+        ----------
+        a, b, c : Operand
+        extents : tuple of int
+        gram : bool
+            B is A transposed. Then one copy is packed for both, and unless the result is declared to be symmetric, the
+            product may be computed whole: its kernels sum what lies across the diagonal in the same order.
+        declared : bool
+            The caller says that the result is symmetric, or wants one triangle of it.
+        """
+        if self._rung is not None and not self._rung.computes_triangles:
+            return self.ways(a, b, c, extents)
+        problem = variants.dense_problem(a, b, c, extents=extents)
+        pick = self.pick(_symmetric(problem))
+        best = self._whole(pick, NOTHING, 0.0, c, triangle=True)
+        ways = [best]
+        if not (extents or pick.ms is None or self._rung is not None or self._in_order):
+            aligned = a.width == b.width == VECTOR
+            for packed, added in self._packings(pick.ms, a, b, c).items():
+                if gram and packed != (True, True):
+                    continue
+                one = self.pick(_symmetric(variants.dense_problem(*pack(packed, a, b), c)))
+                way = self._whole(one, packed, added / 2 if gram else added, c, triangle=True)
+                ways.append(way)
+                if way.cost < min(best.cost, ways[0].cost / (CLOSE if aligned else 1.0)):
+                    best = way
+        if declared or not gram:
+            return iter(sorted(ways, key=lambda way: way is not best))
+        pick = self.pick(problem)
+        whole = self._whole(pick, NOTHING, 0.0, c)
+        if best.ms is None or pick.ms is None:  # without times, the waves of blocks count
+            quicker = self._waves(best, _symmetric(problem)) < self._waves(whole, problem)
+        else:
+            quicker = best.cost < whole.cost * _most(pick, None, 1.0 / CLOSE)
+        first = best if quicker else whole
+        return iter(sorted([*ways, whole], key=lambda way: way is not first))
+
+    def _waves(self, way: Way, problem: Problem) -> int:
+        """Return how many waves of blocks a multiprocessor has."""
+        config, rung = way.shares[0].config, way.shares[0].rung
+        blocks = grid.blocks(config, with_swap_ab(rung, problem)) * problem.batch
+        return -(-blocks // self._multiprocessors)
 
     def _typical_ms(self, problem: Problem) -> float:
         """Return how long a product takes at half the rate of the quickest config."""
@@ -203,14 +260,18 @@ class Search:
         fills = blocks >= first.evidence.blocks_per_sm * self._multiprocessors
         return fills and parts == 1 and few < _FEW_BLOCKS * self._multiprocessors
 
-    def _whole(self, pick: Pick, packed: Packed, added: float, c: Operand) -> Way:
+    def _whole(self, pick: Pick, packed: Packed, added: float, c: Operand, triangle: bool = False) -> Way:
+        """Return a way that does not cut C, or computes one triangle of it."""
         share = pick.share((0, c.shape[0]), (0, c.shape[1]), packed)
         ms = None if pick.ms is None else pick.ms + added
-        return Way(_named(packed), (share,), ms, pick.cost + added)
+        name = f"one triangle, {_named(packed)}" if triangle else _named(packed)
+        return Way(name, (share,), ms, pick.cost + added, triangle)
 
     def product(self, problem: Problem, packed: Packed = NOTHING) -> Product:
         """Return a problem with whether the rungs for few rows may compute it."""
-        narrow = SKINNY.suits(problem.M, problem.N) and not any(packed) if self._rung is None else self._rung.narrow
+        if self._rung is not None:
+            return Product(problem, self._rung.narrow)
+        narrow = SKINNY.suits(problem.M, problem.N) and not any(packed) and not problem.symmetric
         return Product(problem, narrow)
 
     def pick(self, problem: Problem) -> Pick:
@@ -252,7 +313,7 @@ class Search:
         """Return the rungs that are considered for a product."""
         if self._rung is not None:
             return (self._rung,)
-        if not self._in_order:
+        if product.problem.symmetric or not self._in_order:
             return (READER, SKINNY) if product.narrow else (READER,)
         one_row = min(product.problem.M, product.problem.N) == 1
         skinny = one_row and self._known.of(SKINNY_IN_ORDER, True).is_measured
@@ -287,6 +348,11 @@ class Search:
             picks.append(Pick(rung, config, NEAREST, record, None, math.inf))
         whole = [one for one in picks if not partial_accumulators.splits_few(one.rung, one.config, problem)]
         return (whole or picks)[-1]
+
+
+def _symmetric(problem: Problem) -> Problem:
+    """Return the same problem with one triangle computed."""
+    return replace(problem, symmetric=True)
 
 
 def pack(packed: Packed, a: Operand, b: Operand) -> tuple[Operand, Operand]:

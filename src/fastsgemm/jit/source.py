@@ -19,6 +19,7 @@ from fastsgemm.config import K_GROUP, MAX_ALTERNATED, MAX_PASS, PAD, Config, Ski
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import REDUCTION, SEGMENT_REDUCTION
 from fastsgemm.geometry.variants import Variant
+from fastsgemm.problem import Sym
 from fastsgemm.rungs import Rung, kernel_name
 
 _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
@@ -28,8 +29,8 @@ _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
 HELPERS = {
     "copy_strided": {"THREADS": 256, "ELEMENTS": 4},
     "pack": {"THREADS": 256, "TILE": 64, "VECTOR": 4},
-    "reduce_parts": REDUCTION | {"SOURCE": 0},
-    "reduce_segments": SEGMENT_REDUCTION | {"SOURCE": 0},
+    "reduce_parts": REDUCTION | {"SOURCE": 0, "SYM": 0},
+    "reduce_segments": SEGMENT_REDUCTION | {"SOURCE": 0, "SYM": 0},
 }
 
 _HOPPER_ONLY = ("11_fp16x3.cu",)  # wgmma and setmaxnreg
@@ -67,9 +68,13 @@ def spec(file: str, constants: Mapping[str, int]) -> KernelSpec:
 
 
 @cache
-def helper_spec(name: str, source: int = 0) -> KernelSpec:
-    """Return a kernel without a config, with its constants of `HELPERS`; with `source` = 1, one that reads a source."""
-    return spec(f"{name}.cu", HELPERS[name] | ({"SOURCE": source} if source else {}))
+def helper_spec(name: str, source: int = 0, sym: Sym = Sym.WHOLE) -> KernelSpec:
+    """Return a kernel without a config, with its constants of `HELPERS`.
+
+    With `source` = 1, it reads a source. With `sym`, it stores a symmetric result, or one triangle of it.
+    """
+    changed = ({"SOURCE": source} if source else {}) | ({"SYM": int(sym)} if sym else {})
+    return spec(f"{name}.cu", HELPERS[name] | changed)
 
 
 @lru_cache(maxsize=4096)
@@ -84,7 +89,7 @@ def rung_spec(rung: Rung, config: Config, variant: Variant) -> KernelSpec:
     if rung.reads_source:
         constants |= {"SOURCE": variant.source}
     if rung.guarded:
-        constants |= {"GUARD": int(variant.guard), "PEEL": int(variant.peel), "PAD": PAD}
+        constants |= {"GUARD": int(variant.guard), "PEEL": int(variant.peel), "PAD": PAD, "SYM": int(variant.sym)}
     if rung.narrow:
         constants |= {"TRANS_C": int(variant.trans_c)}
     if isinstance(config, SkinnyConfig):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fastsgemm.call import checks
 from fastsgemm.call.arrays import Meta, host_fault
+from fastsgemm.call.gram import request_of
 from fastsgemm.call.plan import Argument, Launch, Plan, Scalar
 from fastsgemm.call.product import make_plan
 from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
@@ -117,6 +118,7 @@ def multiply(
     metas: list[Meta] = [
         (x.shape, tuple(step // ITEM for step in x.strides), 0, host_fault(x), not x.flags.writeable) for x in operands
     ]
+    request = request_of(request, metas, [x.ctypes.data for x in operands])
     plan = make_plan(machine.device, request, metas, [misalignment(x) % 16 for x in operands])
     arrays = dict(zip((Base.A, Base.B, Base.C, Base.SOURCE), operands, strict=False))
     return run(plan, machine, arrays, float(alpha), float(beta))

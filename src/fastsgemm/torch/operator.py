@@ -1,4 +1,4 @@
-"""The operator ``torch.ops.fastsgemm.sgemm(A, B, alpha=1, beta=0, C=None, *, precision, batch_invariant)``.
+"""The operator ``torch.ops.fastsgemm.sgemm(A, B, alpha=1, beta=0, C=None, *, precision, batch_invariant, symmetric)``.
 
 It returns alpha * A @ B + beta * C as a new row-major tensor and leaves C as it is. A is (..., M, K), B is (..., K, N)
 and C is (..., M, N), all float32 on one CUDA device or on the CPU. The dimensions before the last two are those of a
@@ -32,7 +32,7 @@ from fastsgemm.torch import products
 LIBRARY = torch.library.Library("fastsgemm", "DEF")
 LIBRARY.define(
     "sgemm(Tensor A, Tensor B, Scalar alpha=1, Scalar beta=0, Tensor? C=None, *, str precision='ieee', "
-    "bool batch_invariant=False) -> Tensor",
+    "bool batch_invariant=False, bool symmetric=False) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 _sgemm = torch.ops.fastsgemm.sgemm.default
@@ -47,13 +47,15 @@ def _require(condition: Any, message: Callable[..., str]) -> None:
         torch._check(condition, message)
 
 
-def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None) -> tuple[Any, ...]:
+def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None, symmetric: bool = False, **how: Any) -> tuple[Any, ...]:
     """Return the shape of the result, which may have symbols, or raise what PyTorch would.
 
     The limits of the kernels are not checked here: for a symbol they would become guards.
     """
     operands = (("A", A), ("B", B)) if C is None else (("A", A), ("B", B), ("C", C))
     shape = _shape_of({name: x.shape for name, x in operands}, beta)
+    if symmetric:
+        _require(shape[-2] == shape[-1], lambda: f"sgemm: symmetric=True needs a square result, got {tuple(shape)}")
     for name, x in operands:
         _require(x.dtype is torch.float32, lambda name=name, x=x: f"sgemm: {name} must be torch.float32, got {x.dtype}")
         _require(
@@ -103,7 +105,7 @@ def _require_batch(name: str, shape: Sequence[Any], A: Sequence[Any]) -> None:
 def _product(
     A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **how: Any
 ) -> Tensor:
-    shape = _shape(A, B, beta, C)
+    shape = _shape(A, B, beta, C, **how)
     request = resolve(**how)
     try:
         alpha32, beta32 = products.scalar("alpha", alpha), products.scalar("beta", beta)
@@ -126,10 +128,15 @@ def _product(
 
 def _fake(A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **how: Any) -> Tensor:
     resolve(**how)
-    return A.new_empty(_shape(A, B, beta, C))
+    return A.new_empty(_shape(A, B, beta, C, **how))
 
 
-_How = dict[str, Any]  # precision and batch_invariant, which an operator's gradients take over from it
+_How = dict[str, Any]  # precision, batch_invariant and symmetric
+
+
+def _of_derivatives(how: _How) -> _How:
+    """Return how the derivatives of an operator are computed: as it was, but they are not symmetric."""
+    return {name: value for name, value in how.items() if name != "symmetric"}
 
 
 class _Differentiable(torch.autograd.function._SingleLevelFunction):
@@ -151,7 +158,8 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        A, B, ctx.alpha, ctx.beta, _, ctx.how = inputs
+        A, B, ctx.alpha, ctx.beta, _, how = inputs
+        ctx.how = _of_derivatives(how)
         of_a, of_b, *_ = ctx.needs_input_grad  # the gradient of one factor needs the other
         ctx.save_for_backward(A if of_b else None, B if of_a else None)
         ctx.save_for_forward(A, B)
@@ -180,6 +188,46 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
         return sum(parts[1:], parts[0]) if parts else A.new_zeros((*A.shape[:-1], B.shape[-1]))
 
 
+class _Gram(torch.autograd.Function):
+    """The operator where B is A transposed, as a function of A alone: its gradient is one product."""
+
+    @staticmethod
+    def forward(ctx: Any, A: Tensor, alpha: float, beta: float, C: Tensor | None, how: _How) -> Tensor:
+        ctx.save_for_backward(A)
+        ctx.alpha, ctx.beta, ctx.how = alpha, beta, _of_derivatives(how)
+        return _below_autograd(A, A.mT, alpha, beta, C, how)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        [A] = ctx.saved_tensors
+        of_a, _, _, of_c, _ = ctx.needs_input_grad
+        return (
+            _sgemm(gradient + gradient.mT, A, ctx.alpha, **ctx.how) if of_a else None,
+            None,
+            None,
+            ctx.beta * gradient if of_c else None,
+            None,
+        )
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def _is_gram(A: Tensor, B: Tensor) -> bool:
+    """Whether one is the other transposed for autograd, too, as in ``X @ X.mT``: a view that nothing else waits for.
+
+    B has no part of its own in the graph of the product then: no hook of it may run, and its gradient is not kept.
+    """
+    if type(A) not in _PLAIN or type(B) not in _PLAIN or torch.compiler.is_compiling():
+        return False
+    if A.dim() != B.dim() or A.shape != B.mT.shape or A.stride() != B.mT.stride():
+        return False
+    view, base = (B, A) if B._base is A else (A, B)
+    if view._base is not base or view._backward_hooks or view.retains_grad or view.grad_fn is None:
+        return False
+    return view.storage_offset() == base.storage_offset()
+
+
 def _apply(*operands: Any) -> Any:
     """Apply the function within the level of torch.func that the dispatcher is at, where there is one."""
     if torch._C._are_functorch_transforms_active():
@@ -198,6 +246,9 @@ def _with_gradient(
 ) -> Tensor:
     tracked = torch.is_grad_enabled() and (A.requires_grad or B.requires_grad or (C is not None and C.requires_grad))
     if tracked or forward_ad._current_level >= 0:
+        plain = forward_ad._current_level < 0 and not torch._C._are_functorch_transforms_active()
+        if plain and A.requires_grad and _is_gram(A, B):
+            return _Gram.apply(A, alpha, beta, C, how)
         return _apply(A, B, alpha, beta, C, how)
     return _below_autograd(A, B, alpha, beta, C, how)
 
@@ -223,10 +274,11 @@ def _batched(
     shapes = {name: x.shape if dim is None else x.shape[1:] for name, x, dim in given if x is not None}
     *others, M, N = _shape_of(shapes, beta)
     C = _repeated(C, size) if C is not None and of_c is None else C
-    if not others and of_a is not None and of_b is None:
+    one_product = not (others or how.get("symmetric"))  # a symmetric result has no more rows than columns
+    if one_product and of_a is not None and of_b is None:
         rows = None if C is None else C.flatten(0, 1)
         return _sgemm(A.flatten(0, 1), B, alpha, beta, rows, **how).unflatten(0, (size, M)), 0
-    if not others and of_a is None and of_b is not None:
+    if one_product and of_a is None and of_b is not None:
         columns = B.movedim(0, 1).flatten(1, 2)
         side = None if C is None else C.movedim(0, 1).flatten(1, 2)
         return _sgemm(A, columns, alpha, beta, side, **how).unflatten(1, (size, N)), 1

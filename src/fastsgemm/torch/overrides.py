@@ -121,7 +121,7 @@ class Override:
         """Return the function that PyTorch calls, for an operator of this form: new, ``.out`` or in place (``_``)."""
         parameters, given, of_decision, of_product = _FORMS[self._kind.adds, form]
         operands = [name for name in ("a", "b", "c", "out") if name in parameters.replace(",", "").split()]
-        same = ", pc == pout" if len(operands) == 4 else ""
+        same = ", pa == pb" + (", pc == pout" if len(operands) == 4 else "")
         text = _REPLACEMENT.format(
             parameters=parameters,
             given=given,

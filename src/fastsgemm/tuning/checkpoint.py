@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import astuple
 from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +14,7 @@ from fastsgemm import private_files, rungs, strict_json
 from fastsgemm.config import Config
 from fastsgemm.errors import FastsgemmError, RecordError
 from fastsgemm.heuristics.database_reading import Ms
-from fastsgemm.problem import Problem, checked
+from fastsgemm.problem import Problem, of
 
 Key = tuple[Problem | None, str, Config, str]  # problem, rung, config and turn; see `Checkpoint.get`
 
@@ -36,7 +35,7 @@ class _Line(msgspec.Struct):
     def key(self) -> Key:
         """The key of the measurement; `FastsgemmError` where there is no such problem, rung or config."""
         rung = rungs.find(self.rung)
-        problem = None if self.problem is None else checked(Problem(*self.problem))
+        problem = None if self.problem is None else of(*self.problem)
         return problem, rung.name, rung.config.from_constants(self.constants), self.turn
 
 
@@ -132,7 +131,7 @@ class Checkpoint:
         result = self._seen[key]
         line = {
             **self._stamp,
-            "problem": problem and astuple(problem),
+            "problem": problem and (problem.M, problem.N, problem.K, problem.word, problem.batch),
             "rung": rung,
             "constants": config.constants,
             "turn": turn,

@@ -29,7 +29,7 @@ from fastsgemm.jit import compiler, kernel, source
 from fastsgemm.measure import cublas
 from fastsgemm.measure.cublas import Baseline
 from fastsgemm.measure.stopwatch import Stopwatch
-from fastsgemm.problem import Problem
+from fastsgemm.problem import Problem, Sym
 from fastsgemm.request import Request
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import fp16x3
@@ -210,9 +210,10 @@ class Evaluator:
         self.operands(problem)
         a, b, c = self._memory
         a.upload(reference.a)
-        b.upload(reference.b)
+        if not problem.symmetric:
+            b.upload(reference.b)
         c.buffer.fill(_POISON, stream=c.stream)
-        request = Request(job.rung, job.config)
+        request = Request(job.rung, _launched(job))
         multiply(self.gpu, LEGACY_STREAM, request, views(problem, self._memory), _ONE, _ZERO)
         result = np.empty(reference.exact.shape, np.float32)
         c.download(result)
@@ -239,7 +240,7 @@ class Timer:
     """Times products of one problem's operands."""
 
     def __init__(self, evaluator: Evaluator, problem: Problem, arrays: Sequence[DeviceArray]) -> None:
-        self._evaluator, self._arrays = evaluator, arrays
+        self._evaluator, self._arrays = evaluator, _owners(problem, arrays)
         self._given = views(problem, arrays)
         self._short = problem.flops < _LONG
 
@@ -310,10 +311,15 @@ class Lent:
 def views(problem: Problem, arrays: Sequence[DeviceArray]) -> tuple[View, View, View]:
     """Return the operands of a problem as dense arrays that begin where these arrays begin."""
     found = []
-    for array, (shape, strides) in zip(arrays, variants.dense(problem), strict=True):
+    for array, (shape, strides) in zip(_owners(problem, arrays), variants.dense(problem), strict=True):
         pointer, (_, _, *rest) = array.view
         found.append((pointer, (shape, strides, *rest)))
     return tuple(found)  # type: ignore[return-value]
+
+
+def _owners(problem: Problem, arrays: Sequence[DeviceArray]) -> Sequence[DeviceArray]:
+    """Return the memory of A, B and C: of a symmetric result, B is A transposed."""
+    return (arrays[0], arrays[0], arrays[2]) if problem.symmetric else arrays
 
 
 def _fill(array: DeviceArray, numbers: np.ndarray) -> None:
@@ -333,6 +339,8 @@ def _reference(problem: Problem) -> _Reference:
     generator = np.random.default_rng(1)
     a = generator.standard_normal((problem.batch, problem.M, problem.K), np.float32)
     b = generator.standard_normal((problem.batch, problem.K, problem.N), np.float32)
+    if problem.symmetric:
+        b = np.swapaxes(a, 1, 2)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     # In any order of summation, the error is at most about K * 2^-24 times the sum of the products' magnitudes.
     bound = (problem.K + 1) * 2.0**-24 * (np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64))
@@ -343,20 +351,27 @@ def _reference(problem: Problem) -> _Reference:
     return _Reference(problem, a, b, exact, bound)
 
 
+def _launched(job: Job) -> Config:
+    """Return the config that a kernel is checked with: one that splits K, if it computes parts of one triangle."""
+    return job.config.replace(SPLIT_K=2) if job.variant.sym is Sym.LOWER else job.config
+
+
 def _problem_of(arch: str, job: Job) -> Problem:
     """Return a problem that is computed by this variant of the kernel, of about the size of the check."""
-    wanted = job.variant
+    wanted, config, symmetric = job.variant, _launched(job), bool(job.variant.sym)
     M, N, K = _NARROW if job.rung.narrow else _GUARDED if wanted.guard else _CHECKED
     # Load widths depend on which extents are multiples of 4 or 2: vec_a on K (or M if A is column-major), vec_b on
     # N (or K), vec_c on N.
-    deep = (database.fitted(arch).peeled_tiles + 1) * job.config.tile_k + 4  # for variants that peel no end of K
+    # For variants that peel no end of K, or of a part of it.
+    deep = config.split_k * (database.fitted(arch).peeled_tiles + 1) * config.tile_k + 4
     for many in (K, deep):
         for m in (M, M + 1, M + 2):
             for n in (N, N + 1, N + 2):
                 for k in (many, many - 1, many - 2):
-                    computed = Problem(m, n, k, wanted.layout, _PRODUCTS if wanted.batched else 1)
+                    n = m if symmetric else n
+                    computed = Problem(m, n, k, wanted.layout, _PRODUCTS if wanted.batched else 1, symmetric)
                     problem = computed.transposed if wanted.trans_c else computed
-                    if job_of(arch, job.rung, job.config, problem).variant == wanted:
+                    if job_of(arch, job.rung, config, problem).variant == wanted:
                         return problem
     raise ValueError(f"no problem with dense operands is computed by {wanted}")
 

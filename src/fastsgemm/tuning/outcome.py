@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,7 +12,7 @@ from fastsgemm.config import Config
 from fastsgemm.heuristics import database_entries
 from fastsgemm.heuristics.database_entries import Content, Curve, Record, tflops
 from fastsgemm.heuristics.fp16x3_rates import Rates
-from fastsgemm.problem import Problem, spell
+from fastsgemm.problem import Problem, as_data, spell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -157,7 +157,7 @@ class Outcome:
 
 def _row(found: Tuned) -> dict[str, Any]:
     return {
-        "problem": asdict(found.problem),
+        "problem": as_data(found.problem),
         "rung": found.rung,
         "constants": found.config.constants,
         "ms": found.ms,

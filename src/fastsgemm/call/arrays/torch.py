@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastsgemm.call import gram
 from fastsgemm.call.arrays.library import (
     HAS_TANGENT,
     HOST,
@@ -123,7 +124,7 @@ class Torch(Library):
                 if type(C) not in plain or C.is_nested:  # guards would abort; `shape` refuses a nested A or B
                     return None
                 operands, pc = (A, B, C), C.data_ptr()
-            key = A.shape, B.shape, C is None, pa & 15, pb & 15, pc & 15, request
+            key = A.shape, B.shape, C is None, pa & 15, pb & 15, pc & 15, pa == pb, request
             gpu = gpus.get(ordinal)
             if gpu is None:
                 return None
@@ -183,7 +184,8 @@ class Torch(Library):
             (rows, _), (_, columns) = A.shape, B.shape  # a plan exists only if they fit
             read.append(((rows, columns), (columns, 1), A.get_device(), None, False))
         misaligned = (address & 15 for address in addresses)
-        plan = gpu.prepared.get((key[-1], *read, *misaligned))
+        request = gram.request_of(key[-1], read, addresses)
+        plan = gpu.prepared.get((request, *read, *misaligned))
         if plan is None:
             return None
         known = plan, read[2][0], read[2][1], requires_grad
