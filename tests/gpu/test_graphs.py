@@ -102,9 +102,12 @@ def test_nothing_leaks(torch, gpu):
         torch.cuda.synchronize()
 
     calls(20)
-    free, graphs = torch.cuda.mem_get_info()[0], gpu.graphs
-    calls(500)
+    graphs, taken = gpu.graphs, []
+    for _ in range(5):  # a leak shows each time, what other processes take does not
+        free = torch.cuda.mem_get_info()[0]
+        calls(100)
+        taken.append(free - torch.cuda.mem_get_info()[0])
     assert gpu.graphs == graphs
-    assert abs(torch.cuda.mem_get_info()[0] - free) < 8 << 20
+    assert min(taken) < 8 << 20
     gpu.forget_problems()
     assert gpu.graphs == 0

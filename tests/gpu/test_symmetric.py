@@ -187,5 +187,5 @@ def test_host_arrays():
     c = sgemm(a, a.T)
     np.testing.assert_array_equal(c, c.T)
     found = blas.ssyrk(1.0, a, 1.0, c, lower=1)
-    np.testing.assert_allclose(np.tril(found), np.tril(2 * c), rtol=1e-5)
+    np.testing.assert_allclose(np.tril(found), np.tril(2 * c), rtol=1e-5, atol=1e-4)  # some sums of 300 nearly cancel
     np.testing.assert_array_equal(np.triu(found, 1), np.triu(c, 1))
