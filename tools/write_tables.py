@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from page_tables import benchmarks, fp16x3, machine_code, order, pytorch, simulation, tuning
+from page_tables import benchmarks, fp16x3, machine_code, order, pytorch, simulation, symmetric, tuning
 from page_tables.markdown import NOT_MEASURED, Data, fill, header, line
 
 from fastsgemm.ladder.counts import from_json
@@ -25,7 +25,7 @@ from fastsgemm.ladder.counts import from_json
 ROOT = Path(__file__).resolve().parent.parent
 _FILES = (
     "benchmarks", "counters", "counts", "fp16x3", "generic_records", "hostile", "literature", "ncu", "order", "pytorch",
-    "sass",
+    "sass", "symmetric",
 )  # fmt: skip
 NOT_ATTACKED = "*Not counted yet: run `make hostile`.*"
 
@@ -53,6 +53,7 @@ def contents(data: Mapping[str, Data | None]) -> dict[str, str]:
         | fp16x3.texts(data["fp16x3"])
         | order.texts(data["order"])
         | pytorch.texts(data["pytorch"])
+        | symmetric.texts(data["symmetric"])
         | hostile_texts(data["hostile"])
         | tuning.texts()
     )

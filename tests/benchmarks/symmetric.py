@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import datetime
 import json
 import math
 import random
@@ -198,6 +199,7 @@ def main() -> None:
     ssyrk = Ssyrk()
     found = {
         "device": torch.cuda.get_device_name(),
+        "date": datetime.date.today().isoformat(),
         "torch": torch.__version__,
         "sizes": table(ssyrk, options.seconds),
         "random": drawn(options.random, options.seconds, ssyrk),
