@@ -27,23 +27,6 @@ def texts(run: Data | None) -> dict[str, str]:
             slower.append(line(f"{one['N']} x {one['K']}, {one['batch']}", *[f"{each:.2f}" for each in relative]))
     place = f"A Aᵀ, speed relative to the SGEMM of cuBLAS, on one {run['device']}, torch {run['torch']}, {run['date']}."
     losses = f"Of {len(run['random'])} random problems, those below {_SLOWER} of the speed of the whole product:"
-    return {"symmetric": NOT_MEASURED}
-    sizes = header("N x K", "cuBLAS, ms", "cublasSsyrk", "ieee", "ieee, whole", "fp16x3", "fp16x3, whole")
-    for one in run["sizes"]:
-        if one["order"] == "A A^T":
-            ms = one["ms"]
-            faster = [f"{ms['cuBLAS'] / ms[name]:.2f}" for name in list(ms)[1:]]
-            sizes.append(line(f"{one['N']} x {one['K']}", f"{ms['cuBLAS']:.4f}", *faster))
-    slower = header("N x K, batch", "ieee", "fp16x3")
-    for one in run["random"]:
-        relative = _of_whole(one["ms"])
-        if min(relative) < _SLOWER:
-            slower.append(line(f"{one['N']} x {one['K']}, {one['batch']}", *[f"{each:.2f}" for each in relative]))
-    place = f"A Aᵀ, speed relative to the SGEMM of cuBLAS, on one {run['device']}, torch {run['torch']}, {run['date']}."
-    losses = (
-        f"Of {len(run['random'])} random problems, those slower than {_SLOWER} of the whole product: speed "
-        "time: speed relative to it."
-    )
     return {"symmetric": "\n".join([place, "", *sizes, "", losses, "", *slower])}
 
 
