@@ -82,6 +82,20 @@ def test_a_program_with_shardings_asks_for_shares(mesh):
     assert on.report().passed_on == ()
 
 
+def test_a_symmetric_result_is_not_divided(mesh):
+    a = array(64, 64)
+    sharded = jax.device_put(a, NamedSharding(mesh, ROWS))
+    assert DIVIDED not in lowered(jax.jit(lambda a, b: sgemm(a, b, symmetric=True)), sharded, a)
+
+
+@pytest.mark.parametrize("batched", [(0, None), (None, 0), (0, 0)])
+def test_a_batch_of_symmetric_results(batched):
+    operands = [array(3, 16, 16) if axis == 0 else array(16, 16) for axis in batched]
+    f = jax.vmap(lambda a, b: sgemm(a, b, symmetric=True), batched)
+    assert OURS in lowered(jax.jit(f), *operands)
+    np.testing.assert_allclose(jax.jit(f)(*operands), np.matmul(*operands), rtol=1e-4, atol=1e-4)
+
+
 def test_an_exported_program_is_left_to_xla(mesh):
     def exported(f):
         allowed = jax.export.DisabledSafetyCheck.custom_call(OURS.removeprefix("@"))

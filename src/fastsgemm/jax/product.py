@@ -197,7 +197,10 @@ def _reference(*operands: Any, subscripts: str, request: Request, alpha: float |
 def _on_cuda(
     ctx: Any, *operands: Any, subscripts: str, request: Request, alpha: float | None, beta: float | None
 ) -> Any:
-    if partitioning.is_partitioned(ctx) and partitioning.can_divide(ctx):  # else XLA gathers the operands
+    divides = partitioning.is_partitioned(ctx) and partitioning.can_divide(ctx)
+    if (
+        divides and not request.symmetric
+    ):  # else XLA gathers the operands; shares of a symmetric result are not symmetric
         return mlir.lower_fun(divided(subscripts, request, alpha, beta), multiple_results=False)(ctx, *operands)
     values = _named(tuple(zip(operands, ctx.avals_in, strict=True)), alpha, beta)
     return [lowering.product(ctx, values, contraction.labels_of(subscripts), request, alpha, beta)]
@@ -272,7 +275,8 @@ def _batched(
     """The rule of ``jax.vmap``: one more label, of the batch, or of the rows or columns if one operand has it."""
     given, at = _named(operands, alpha, beta), _named(dims, alpha, beta)
     how = {"subscripts": subscripts, "request": request, "alpha": alpha, "beta": beta}
-    if any(at.get(name) is not None for name in ("ALPHA", "BETA")) or (at["A"] is None and at["B"] is None):
+    of_numbers = any(at.get(name) is not None for name in ("ALPHA", "BETA")) or (at["A"] is None and at["B"] is None)
+    if of_numbers or (request.symmetric and at["B"] is None):  # as rows of one product, the results are not square
         return _one_after_the_other(operands, dims, **how)
     labels, new = contraction.labels_of(subscripts), contraction.fresh(subscripts)
     of_a, of_b = (
