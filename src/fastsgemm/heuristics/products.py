@@ -89,7 +89,8 @@ class Planes:
         self._columns: Any = [*zip(*self.each, strict=True)]
         of = Numbers(*self._columns)
         self.least_side, self.most_K, self.most_chains = min(of.narrow), max(of.K), max(of.chains)
-        self.is_unusual = max(of.stored_bytes) > 16.0 * MAX_BLOCKS or any(one.tiles is not None for one in products)
+        # A tile has one element at least.
+        self.is_unusual = max(of.stored_bytes) > 4.0 * MAX_BLOCKS or any(one.tiles is not None for one in products)
         self.any_sectors = any(of.sectors)
         self.any_symmetric = max(of.stores) > 1.0
         self._K = of.K
