@@ -113,8 +113,6 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
     The operands have the last of the extents, as many as a launch has room for.
     """
     a, b, written, *source = operands
-    if request.gram:
-        b = a.transposed.named("B")
     if request.tensor_cores and a.shape[-1] == 0:
         choice = Choice((), triangle=True)  # nothing is multiplied
     else:
@@ -135,8 +133,9 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
         b = packing.add_packed(draft, b, When.READS)
     c = packing.reserve(draft, written) if written.stored is None else written
     sym = request.sym if choice.triangle else Sym.WHOLE
-    if c is not written and (not source or sym in (Sym.LOWER, Sym.UPPER)):
-        packing.add_copy(draft, written, c, When.ALWAYS if sym in (Sym.LOWER, Sym.UPPER) else When.BETA)
+    keeps_other = sym in (Sym.LOWER, Sym.UPPER)  # the triangle that is not written
+    if c is not written and (keeps_other or not source):
+        packing.add_copy(draft, written, c, When.ALWAYS if keeps_other else When.BETA)
     if by_rung_11:
         fp16x3.add_product(draft, request.split, choice, sym, a, b, c, *source)
     else:
