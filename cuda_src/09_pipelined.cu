@@ -173,7 +173,8 @@ __device__ __forceinline__ void multiply_end(Stages<Traits> &stages, float (&acc
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+// The addresses of a triangle and of a source need registers: with both, room for one block less.
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS - (SYM && SOURCE && MIN_BLOCKS > 1))
     fastsgemm_pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                         const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
                         long long ldc, int k_chunk, long long split_stride, int k_chain,

@@ -23,8 +23,9 @@ constexpr int SYM = 0;     // 1: C is symmetric; 2, 3: one triangle is stored; s
 constexpr int COLUMNS = THREADS / GROUPS;  // elements of a block, for more than SERIAL_PARTS
 constexpr int PASS = GROUPS * READS;       // parts that are read together, and then added up
 static_assert(THREADS % GROUPS == 0, "groups share the threads out");
+constexpr int LEAST_BLOCKS = SYM ? 1024 / THREADS : 1;  // on a multiprocessor: 64 registers a thread
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, LEAST_BLOCKS)
     fastsgemm_reduce_segments(int M, int N, int parts, const float *W, long long part_stride, float alpha,
                               float beta, float *__restrict__ C, long long row_stride,
                               long long column_stride, BatchAndSource<SOURCE> batch) {

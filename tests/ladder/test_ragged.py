@@ -8,7 +8,6 @@ import kernel_texts
 import pytest
 
 from fastsgemm import rungs
-from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.ladder import ragged, simulated
 from fastsgemm.ladder.simulated import climb
 from fastsgemm.problem import Problem
@@ -110,8 +109,5 @@ def test_every_kernel_with_its_own_bounds_checks_is_run(name, layout, configs, m
 @pytest.mark.parametrize("rung", rungs.RUNGS, ids=str)
 def test_every_rung_is_right_at_ragged_sizes(rung):
     machine = Machine("sm_90")
-    if rung.precision == "ieee":
-        config = choose_config(machine.device, rung, simulated.TYPICAL).config
-    else:
-        config = simulated.fp16x3.choose_config(machine.device, simulated.TYPICAL, forced=True).config
+    config = simulated.constants_of(machine.device, rung, simulated.TYPICAL, {}).config
     assert ragged.mismatch(rung, config, "NN", machine) is None
