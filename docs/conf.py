@@ -19,12 +19,6 @@ if find_spec("torch") is None:  # it takes gigabytes, and only the docstrings of
     torch.autograd.Function = type("Function", (Base,), {})
     sys.modules |= {"torch": torch, "torch.autograd": torch.autograd, "torch._functorch.utils": MagicMock()}
 
-if find_spec("jax") is None:  # likewise
-    jax = MagicMock(__version__="0.12.0")
-    names = ("numpy", "extend", "extend.core", "interpreters", "lax")
-    sys.modules |= {"jax": jax, "jaxlib": MagicMock(), **{f"jax.{name}": MagicMock() for name in names}}
-    sys.modules["jaxlib.version"] = MagicMock(__version__="0.12.0")
-
 project = "fastsgemm"
 author = "The fastsgemm authors"
 project_copyright = author
