@@ -155,6 +155,30 @@ def test_streams_that_are_gone_do_not_pile_up(device, monkeypatch):
     assert LEGACY_STREAM not in device.workspaces  # on a device of Python a stream's number is its handle
 
 
+def test_a_call_that_interrupts_another_has_a_workspace_of_its_own(device, product):
+    """As from a finaliser, which Python may run between any two steps: waiting for the other call would never end."""
+    product()
+    [kept] = device.workspaces.values()
+    with kept.lock:
+        product()
+        assert workspace.release(device) == 0  # the interrupted call uses it
+    assert [each.open for each in device.made] == [True, False]
+    size = kept.size
+    assert size and workspace.release(device) == size
+
+
+def test_where_no_memory_is_left_to_upload_a_graph_kernels_are_launched_one_by_one(device, product):
+    from cuda.bindings.driver import CUresult
+
+    for _ in range(graphs.AFTER):
+        product()
+    asked = []
+    device.launch_graph = lambda graph, handle: asked.append(graph) or (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
+    for _ in range(3):
+        product()
+    assert len(asked) == 1
+
+
 def test_a_graph_that_the_driver_refuses_is_an_error(device, product):
     from cuda.bindings.driver import CUresult
 

@@ -68,6 +68,20 @@ def test_what_is_replaced(function, operands, count):
     assert replaced(function, *operands) == 0
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "reason"),
+    [
+        ((2**20, 2**12, 1), (1, 1), "4294967296 rows, columns or steps of k, above 2147418112"),
+        ((2**17, 2**16, 1, 1), (2**17, 2**16, 1, 1), "a batch of 8589934592, above 4294836225"),
+    ],
+)
+def test_what_no_kernel_can_count_is_passed_on(a, b, reason):
+    operands = [jax.ShapeDtypeStruct(shape, np.float32) for shape in (a, b)]
+    with fastsgemm.jax.enabled() as on:
+        assert replaced(partial(jnp.matmul, precision="highest"), *operands) == 0
+    assert [line.reason for line in on.report().lines] == [reason]
+
+
 @pytest.mark.parametrize("name", ["BF16_BF16_F32_X9", "TF32_TF32_F32_X3", "F32_F32_F32"])
 def test_fp16x3_is_for_algorithms_of_that_accuracy(name):
     with fastsgemm.jax.enabled("fp16x3"):

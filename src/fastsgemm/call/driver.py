@@ -206,13 +206,16 @@ class LoadedPlan:
         a, b, c, split_a, split_b, source = addresses  # a tuple with a star takes longer to make
         if size > MOST_KEPT or (handle > LEGACY_STREAM and gpu.is_capturing(handle)):
             self._launch_apart(handle, case, addresses, (alpha, beta, steps))
-        elif size:
-            kept = workspace.of_stream(gpu, handle)
-            with kept.lock:
+        elif not size:
+            self._launch(handle, case, (a, b, c, split_a, split_b, source, 0, alpha, beta, steps))
+        elif (kept := workspace.of_stream(gpu, handle)).lock.acquire(blocking=False):
+            try:
                 work = kept.address_of(size, self.plan.purpose)
                 self._launch(handle, case, (a, b, c, split_a, split_b, source, work, alpha, beta, steps))
-        else:
-            self._launch(handle, case, (a, b, c, split_a, split_b, source, 0, alpha, beta, steps))
+            finally:
+                kept.lock.release()
+        else:  # another thread, or the call that this one interrupts, as from a finaliser
+            self._launch_apart(handle, case, addresses, (alpha, beta, steps))
 
     def _launch_apart(self, handle: int, case: int, addresses: Addresses, scalars: tuple[float, float, int]) -> None:
         """Launch the kernels one by one, with a workspace of their own that is freed behind them."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 AFTER = 2  # calls of a plan that launch its kernels one by one: most shapes of a program that never repeats end there
 MOST_PER_PLAN = 16  # graphs: a model calls a plan once per layer
 MOST_PER_DEVICE = 1024
+_OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 _MOST_MISSED = 64  # calls that are remembered because no graph had their arguments
 
 _Call = tuple[int, Values]  # raw stream and values
@@ -71,6 +72,9 @@ class Graphs:
         if graph is None:
             return False
         answer = self._gpu.launch_graph(graph.instance.executable, handle)
+        if answer[0] == _OUT_OF_MEMORY:  # the first launch of a graph uploads it, which takes memory of the device
+            self._refused = True
+            return False
         if answer[0]:
             names = ", ".join(kernel.name for _, kernel in self._launches)
             device.succeed(f"launching the graph of {names}", answer)

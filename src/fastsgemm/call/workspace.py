@@ -1,8 +1,9 @@
 """Workspace: device memory that the launches of a call share.
 
-Each stream keeps one, up to 64 MiB, and calls take it in turns. It grows with the largest call, and `release` gives it
-back. A larger workspace, and that of a call that is captured into a graph, belongs to the call: it is allocated and
-freed in the order of the stream, so nothing waits, and each replay of a graph repeats both.
+Each stream keeps one, up to 64 MiB. It grows with the largest call, and `release` gives it back. Some calls have one of
+their own: those that need more, those that are captured into a graph, and those that come while another one launches on
+the same stream. Theirs is allocated and freed in the order of the stream, so nothing waits, and each replay of a graph
+repeats both.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class StreamWorkspace:
     Attributes
     ----------
     lock : lock
-        Held from the look-up of the address to the last launch that uses it, so that no other thread launches between
-        or makes the workspace grow.
+        Held from the look-up of the address to the last launch that uses it, so that no other call launches between or
+        makes the workspace grow. Never waited for: a finaliser that multiplies may interrupt the call that holds it.
     size : int
         In bytes.
     """
@@ -59,16 +60,20 @@ class StreamWorkspace:
             free(self._gpu, self._handle if handle is None else handle, address)
 
     def give_back(self) -> int:
-        """Wait until the device is idle, free it, and return its size in bytes; see `release`.
+        """Wait until the device is idle, free it, and return its size in bytes; 0 if a call is using it.
 
         No other thread launches between: on a stream that the legacy one does not wait for, its kernels would still use
         what is freed.
         """
-        with self.lock:
+        if not self.lock.acquire(blocking=False):
+            return 0
+        try:
             if not (self.size and self._gpu.synchronize()):
                 return 0
             size = self.size
             self._free(LEGACY_STREAM)  # its own stream may be gone
+        finally:
+            self.lock.release()
         return size
 
 
@@ -97,8 +102,8 @@ def release(gpu: Gpu) -> int:
 def release_workspace() -> int:
     """Free the workspace that streams keep on all devices, after waiting for the work on them.
 
-    A call that needs workspace allocates it again. A device on which a stream is being captured into a CUDA graph
-    keeps its own. `torch.cuda.empty_cache` does not reach this memory.
+    A call that needs workspace allocates it again. What another thread's call is using stays, and so does that of a
+    device on which a stream is being captured into a CUDA graph. `torch.cuda.empty_cache` does not reach this memory.
 
     Returns
     -------

@@ -6,7 +6,6 @@ and the result are the same memory. The workspace of a plan is such a result, wh
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -30,12 +29,14 @@ from fastsgemm.jit.source import target
 from fastsgemm.request import Request
 from fastsgemm.tuning import first_use
 
-_chosen = threading.local()  # `.info`: of the device that `lowering_for` names
+_chosen: DeviceInfo | None = None  # the device that `lowering_for` names
 
 
 @contextmanager
 def lowering_for(device: str) -> Iterator[None]:
     """Lower products for a device that need not be in this machine, as for ``jax.export``.
+
+    It concerns all threads meanwhile, as what JAX has lowered serves all threads.
 
     Parameters
     ----------
@@ -47,21 +48,20 @@ def lowering_for(device: str) -> Iterator[None]:
     DeviceError
         It is not known; the message lists those that are.
     """
-    before = getattr(_chosen, "info", None)
-    _chosen.info = info_of(known_devices.find(device))
+    global _chosen
+    before, _chosen = _chosen, info_of(known_devices.find(device))
     jax.clear_caches()  # what was lowered for another device
     try:
         yield
     finally:
-        _chosen.info = before
+        _chosen = before
         jax.clear_caches()
 
 
 def _device() -> DeviceInfo:
     """Return the properties of the device that is lowered for."""
-    info: DeviceInfo | None = getattr(_chosen, "info", None)
-    if info is not None:
-        return info
+    if _chosen is not None:
+        return _chosen
     try:
         first = jax.local_devices(backend="cuda")[0]
     except RuntimeError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ from fastsgemm.errors import MissingExtraError
 from fastsgemm.jax import contraction, lowering, partitioning, product
 from fastsgemm.jax.contraction import Labels
 from fastsgemm.jax.report import Line, Report
-from fastsgemm.problem import MAX_EXTENT
+from fastsgemm.problem import MAX_BATCH, MAX_EXTENT
 from fastsgemm.request import Request, resolve
 
 _Preset = lax.DotAlgorithmPreset
@@ -223,11 +224,17 @@ def _reason(switch: Switch, precision: Any) -> str:
 
 
 def _of_shapes(labels: Labels, shapes: list[tuple[int, ...]]) -> str:
+    """Return why a product of these shapes is passed on; empty if it is not."""
     if 0 in (*shapes[0], *shapes[1]):
         return "an empty operand"
-    if max((1, *shapes[0], *shapes[1])) > MAX_EXTENT:
-        return f"an extent above {MAX_EXTENT}"
-    return "" if labels.a and labels.b else "an operand that is a number"
+    if not (labels.a and labels.b):
+        return "an operand that is a number"
+    sizes = contraction.extents(labels, *shapes)
+    extent = max(prod(sizes[label] for label in of) for of in (labels.rows, labels.columns, labels.summed))
+    if extent > MAX_EXTENT:
+        return f"{extent} rows, columns or steps of k, above {MAX_EXTENT}"
+    batch = prod(sizes[label] for label in labels.batch)
+    return f"a batch of {batch}, above {MAX_BATCH}" if batch > MAX_BATCH else ""
 
 
 def _order(labels: Labels) -> str:
