@@ -53,6 +53,25 @@ def test_work_on_several_devices_is_compared_with_one():
     assert "forward and backward, all devices | 5.0 | 80.0% | to 2e-06 |" in text
 
 
+def test_scaling_is_compared_with_one_device_and_says_what_limits():
+    def run(devices, ms):
+        times = dict.fromkeys(TIMES, ms)
+        shares = {"ieee": {"products": 0.75, "NCCL": 0.125}}
+        works = {name: {"ms": times, "shares": shares} for name in ("8^3, rows", "8 rows per device")}
+        return {"devices": devices, "works": works}
+
+    dtensor = {"size": 512, "devices": 2, "ms": {"one device": 10.0}, "same bits": {}}
+    mlp = {"width": 64, "batch": 32, "devices": 2, "ms": {"one device": 8.0}, "difference": {"result": 2e-6}}
+    several = {"dtensor": dtensor, "mlp": mlp, "scaling": [run(1, 8.0), run(4, 2.5)]}
+    several["differences"] = {"bits": {"4": []}, "losses": {"ieee": 1e-7}}
+    text = pytorch.texts({"several_gpus": ABOUT | several})["pytorch-gpus"]
+    assert "| 8^3, rows | 4 | 2.5 | 2.5 (1.00) | 2.5 (1.00) | 80.0% | products 75.0%, NCCL 12.5% |" in text
+    assert "| 8 rows per device | 4 | 2.5 | 2.5 (1.00) | 2.5 (1.00) | 320.0% |" in text
+    assert "the bits of a product are the same on every number of devices" in text and "ieee 1e-07." in text
+    several["differences"]["bits"] = {"4": ["rows"], "2": []}
+    assert "differ on 4 devices" in pytorch.texts({"several_gpus": ABOUT | several})["pytorch-gpus"]
+
+
 def test_the_stored_runs_have_tables():
     stored = json.loads((tables.ROOT / "docs" / "data" / "pytorch.json").read_text())
     assert {name for name, (program, _) in pytorch._TABLES.items() if program in stored} == {

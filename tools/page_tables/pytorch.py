@@ -96,6 +96,30 @@ def _gpus(several: Data) -> list[str]:
         *header("work", "ms", "share of the ideal", "same bits as one GPU"),
         *_shared(f"{dtensor['size']}^3", dtensor, bits),
         *_shared(f"MLP, width {mlp['width']}, batch {mlp['batch']}, forward and backward", mlp, close),
+        *(_scaling(several) if "scaling" in several else ()),
+    ]
+
+
+def _scaling(several: Data) -> list[str]:
+    """Return a table with a line for each work and number of devices, and what the comparison with one device gave."""
+    alone, *others = several["scaling"]
+    columns = "devices", "PyTorch, ms", "ieee", "fp16x3", "ieee: share of the ideal", "ieee: the time is that of"
+    lines = ["", *header("work", *columns)]
+    for work in alone["works"]:
+        for run in (alone, *others):
+            measured, number = run["works"][work], run["devices"]
+            parts = 1 if "per device" in work else number  # of one device's work that each device has
+            ideal = alone["works"][work]["ms"]["ieee"] / parts
+            limits = ", ".join(f"{kind} {_percent(share)}" for kind, share in measured["shares"]["ieee"].items())
+            times = _relative(measured["ms"], 1)
+            lines.append(line(work, number, *times, _percent(ideal / measured["ms"]["ieee"]), limits))
+    losses = ", ".join(f"{kind} {most:.0e}" for kind, most in several["differences"]["losses"].items())
+    differing = {number: names for number, names in several["differences"]["bits"].items() if names}
+    bits = f"differ on {', '.join(differing)} devices" if differing else "are the same on every number of devices"
+    return [
+        *lines,
+        "",
+        f"In one order, the bits of a product {bits}. Losses differ from those of one device by: {losses}.",
     ]
 
 
