@@ -1,4 +1,4 @@
-"""Products in programs that XLA runs, by fastsgemm and by XLA with precision "highest", on one device or two.
+"""Products in programs that XLA runs, by fastsgemm and by XLA with precision "highest", on one device or several.
 
     python tests/benchmarks/programs/jax_products.py --json build/jax.json    # on a GPU
     python tests/benchmarks/programs/jax_products.py --small                  # a check without one
@@ -28,6 +28,11 @@ from fastsgemm import sgemm
 HIGHEST = partial(jnp.matmul, precision="highest")
 PRODUCTS = {"xla": HIGHEST, "ieee": sgemm, "fp16x3": partial(sgemm, precision="fp16x3")}
 SCANNED = 100
+DIVIDED = {  # how A, B and C lie on a row of devices
+    "rows": (("x", None), (None, None), ("x", None)),
+    "columns": ((None, None), (None, "x"), (None, "x")),
+    "K": ((None, "x"), ("x", None), (None, None)),
+}
 DISTURBANCE = 1e-7  # relative, of a start: about one unit in the last place
 
 
@@ -213,21 +218,36 @@ def gaussian_process(small):
     return with_switch(program, 3 if small else 10, 3 if small else 10)
 
 
-def two_devices(small):
-    """A product whose rows are divided among two devices, and what half the time of one device would be."""
-    if len(jax.devices()) < 2:
+def several_devices(small):
+    """A product divided among 2, 4 and 8 devices by rows, columns or K, and which share of the ideal that is."""
+    there = len(jax.devices())
+    if there < 2:
         return "needs two devices"
     n = 64 if small else 16384
-    mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
-    rows, whole = jax.sharding.PartitionSpec("x"), jax.sharding.PartitionSpec()
     a, b = random(0, n, n), random(1, n, n)
-    placed = [jax.device_put(x, jax.sharding.NamedSharding(mesh, spec)) for x, spec in ((a, rows), (b, whole))]
-    found = {}
-    for name, f in PRODUCTS.items():
-        divided = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=(rows, whole), out_specs=rows))
-        times = seconds({"two": partial(divided, *placed), "one": partial(jax.jit(f), a, b)}, 3 if small else 7)
-        found[name] = {**times, "share_of_ideal": times["one"] / 2 / times["two"]}
-    return {"n": n, **found}
+    alone = seconds({name: partial(jax.jit(f), a, b) for name, f in PRODUCTS.items()}, 3 if small else 7)
+    found = {"n": n, "1": with_ratios(alone)}
+    for count in (count for count in (2, 4, 8) if count <= there):
+        axes = (jax.sharding.AxisType.Auto,)
+        mesh = jax.make_mesh((count,), ("x",), axis_types=axes, devices=jax.devices()[:count])
+        found[str(count)] = {}
+        for how, (of_a, of_b, of_c) in DIVIDED.items():
+            specs = [jax.sharding.PartitionSpec(*spec) for spec in (of_a, of_b, of_c)]
+            placed = [
+                jax.device_put(x, jax.sharding.NamedSharding(mesh, s)) for x, s in zip((a, b), specs, strict=False)
+            ]
+            functions = {name: _divided(f, mesh, specs, how) for name, f in PRODUCTS.items()}
+            times = seconds({name: partial(f, *placed) for name, f in functions.items()}, 3 if small else 7)
+            ideal = {f"{name}_share_of_ideal": alone[name] / count / time for name, time in times.items()}
+            found[str(count)][how] = with_ratios(times) | ideal
+    return found
+
+
+def _divided(f, mesh, specs, how):
+    def own(a, b):
+        return jax.lax.psum(f(a, b), "x") if how == "K" else f(a, b)
+
+    return jax.jit(jax.shard_map(own, mesh=mesh, in_specs=tuple(specs[:2]), out_specs=specs[2]))
 
 
 MEASURED = {
@@ -235,7 +255,7 @@ MEASURED = {
     "scan": scan,
     "transformer": transformer,
     "gaussian_process": gaussian_process,
-    "two_devices": two_devices,
+    "several_devices": several_devices,
 }
 
 
@@ -252,9 +272,9 @@ def main():
     for name in given.names or MEASURED:
         found[name] = MEASURED[name](given.small)
         print(json.dumps({name: found[name]}), flush=True)
-    if given.json:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(json.dumps(found, indent=1) + "\n")
+        if given.json:  # after each, so that a run that is cut short loses nothing
+            given.json.parent.mkdir(parents=True, exist_ok=True)
+            given.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
