@@ -42,7 +42,7 @@ def in_small(run, tmp_path, *names):
 
 
 def test_programs_that_need_no_package_run_on_the_cpu(run, tmp_path, capsys):
-    names = ("mlp", "newton_schulz", "neighbours", "compiled")
+    names = ("mlp", "newton_schulz", "shampoo", "pca", "neighbours", "compiled")
     status, measured = in_small(run, tmp_path, *names)
     shown = capsys.readouterr().out
     assert status == 0

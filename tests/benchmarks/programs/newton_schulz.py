@@ -1,4 +1,8 @@
-"""Five Newton-Schulz steps, which make a matrix orthogonal, as the optimizer Muon does with a gradient."""
+"""Five Newton-Schulz steps, which make a matrix orthogonal, as the optimizer Muon does with a gradient.
+
+The operands of X X^T show that it is symmetric. That its square is so, only the program knows. One case multiplies it
+by itself, as Muon is usually written. The other multiplies it by its transpose, which is the same and can be seen.
+"""
 
 from functools import partial
 
@@ -11,10 +15,11 @@ TOLERANCE = 1e-3  # each step makes small singular values, and the rounding erro
 
 def cases(small):
     n = 64 if small else 4096
-    return {f"{STEPS} Newton-Schulz steps, {n} x {n}": partial(_build, n)}
+    what = f"{STEPS} Newton-Schulz steps, {n} x {n}"
+    return {f"{what}, A A": partial(_build, n, False), f"{what}, A A^T": partial(_build, n, True)}
 
 
-def _build(n, device):
+def _build(n, transposed, device):
     gradient = torch.randn(n, n, device=device)
     a, b, c = COEFFICIENTS
 
@@ -22,7 +27,7 @@ def _build(n, device):
         X = gradient / gradient.norm()
         for _ in range(STEPS):
             A = X @ X.mT
-            B = torch.addmm(A, A, A, beta=b, alpha=c)
+            B = torch.addmm(A, A, A.mT if transposed else A, beta=b, alpha=c)
             X = torch.addmm(X, B, X, beta=a)
         return X
 

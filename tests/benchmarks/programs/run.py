@@ -18,8 +18,8 @@ import harness  # noqa: E402
 import torch  # noqa: E402
 
 PROGRAMS = (
-    "encoder", "decoder", "gpt2", "vision", "mlp", "newton_schulz", "neighbours", "relational_gnn", "equivariant",
-    "gaussian_process", "compiled",
+    "encoder", "decoder", "gpt2", "vision", "mlp", "newton_schulz", "shampoo", "pca", "neighbours", "relational_gnn",
+    "equivariant", "gaussian_process", "compiled",
 )  # fmt: skip
 OTHERS = ("calls", "opinfo", "batch_invariance", "several_gpus")  # measure something else than steps in turns
 
