@@ -197,10 +197,8 @@ def _reference(*operands: Any, subscripts: str, request: Request, alpha: float |
 def _on_cuda(
     ctx: Any, *operands: Any, subscripts: str, request: Request, alpha: float | None, beta: float | None
 ) -> Any:
-    divides = partitioning.is_partitioned(ctx) and partitioning.can_divide(ctx)
-    if (
-        divides and not request.symmetric
-    ):  # else XLA gathers the operands; shares of a symmetric result are not symmetric
+    # Where XLA cannot divide a product, it gathers the operands. Shares of a symmetric result are not symmetric.
+    if partitioning.is_partitioned(ctx) and partitioning.can_divide(ctx) and not request.symmetric:
         return mlir.lower_fun(divided(subscripts, request, alpha, beta), multiple_results=False)(ctx, *operands)
     values = _named(tuple(zip(operands, ctx.avals_in, strict=True)), alpha, beta)
     return [lowering.product(ctx, values, contraction.labels_of(subscripts), request, alpha, beta)]
