@@ -52,7 +52,7 @@ bench-check  the same; fail if a figure fell by 5 % against docs/data/benchmarks
 tables       write the tables and figures of README.md and docs/ from $(BENCH_JSON)
 counts       count what the rungs do on the simulated device, and write docs/ladder.md
 sass         count the instructions of the main loops of rungs 9 and 11, and write docs/sass.md; needs nvdisasm
-hostile      count what the tests in tests/hostile try, and write docs/hostile.md
+hostile      count what the tests in tests/hostile try, and write docs/simulated-device.md
 docs         build the site in build/site; a dead link or a missing docstring fails
 torch        add a CPU build of PyTorch to .venv, for the tests that use PyTorch
 jax          test fastsgemm.jax with one version of JAX, in an environment of its own

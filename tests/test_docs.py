@@ -18,6 +18,7 @@ import fastsgemm
 import fastsgemm.errors
 from fastsgemm.command_line import _parser, main
 from fastsgemm.rungs import RUNGS
+from fastsgemm.sim.errors import KernelFault
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -46,7 +47,7 @@ def test_links_of_the_readme_work_outside_a_checkout():
     ]
     raw = "https://raw.githubusercontent.com/" + home.removeprefix("https://github.com/") + "/main/"
     pictures = re.findall(r'(?:src|srcset)="([^"]+)"', (ROOT / "README.md").read_text())
-    assert len(pictures) >= 4
+    assert len(pictures) >= 2
     ours += [picture.removeprefix(raw) for picture in pictures]
     assert len(ours) > 10
     assert [path for path in ours if not (ROOT / path).exists()] == []
@@ -89,7 +90,7 @@ def test_every_environment_variable_is_on_some_page():
 def test_the_package_is_installed_from_where_it_can_be_had():
     """From PyPI once the changelog has a section with a date, from a clone before."""
     released = re.search(r"^## .*\d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE) is not None
-    for page in [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("start", "course"))]:
+    for page in [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("index", "course"))]:
         lines = re.findall(r"^ *pip install (.*)$", page.read_text(), re.MULTILINE)
         assert lines and all(("fastsgemm" in line.partition("#")[0]) is released for line in lines), page.name
 
@@ -119,7 +120,7 @@ def test_every_command_is_spelled_right(command):
 
 
 def test_the_page_of_the_choice_says_what_its_commands_print(capsys):
-    text = (ROOT / "docs" / "choice.md").read_text()
+    text = (ROOT / "docs" / "tuning.md").read_text()
     printed = []
     for command in re.findall(r"^fastsgemm (explain .*)$", text, re.MULTILINE):
         assert main(shlex.split(command)) == 0
@@ -168,12 +169,12 @@ def blocks(page):
 
 @pytest.mark.parametrize(
     ("page", "backend"),
-    [("start", "host"), ("arrays", "host"), pytest.param("reproducible", "sim", marks=pytest.mark.slow)],
+    [("index", "host"), ("usage", "host"), pytest.param("precision", "sim", marks=pytest.mark.slow)],
 )
 def test_the_numpy_examples_run(page, backend):
     found = [textwrap.dedent(one) for one in blocks(ROOT / "docs" / f"{page}.md")]
-    program = "\n".join(one for one in found if not re.search("import (torch|cupy|jax)", one))
-    assert "import numpy" in program
+    program = "\n".join(one for one in found if "import numpy" in one)
+    assert "sgemm(" in program
     program = program.replace("200", "40")  # the simulated device takes seconds for each 100 steps of a large tile
     variables = environment(FASTSGEMM_DEVICE=backend)
     subprocess.run([sys.executable, "-c", program], env=variables, check=True, capture_output=True, timeout=100)
@@ -191,9 +192,9 @@ def test_the_pytorch_examples_run_on_the_host():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     if not hasattr(torch.library, "get_kernel"):
         pytest.skip("the switch needs PyTorch 2.9 or later")
-    pages = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("index", "start", "pytorch", "many-gpus"))]
+    pages = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("index", "pytorch"))]
     found = [one for page in pages for one in blocks(page) if "torch" in one]
-    assert len(found) >= 7
+    assert len(found) >= 6
     given = "import torch\nmodel = torch.nn.Linear(8, 4)\nx = torch.randn(2, 8)\nA = B = torch.randn(3, 3)\n"
     program = "\n".join(f"exec({given + on_the_host(one)!r}, {{}})" for one in found)
     command, variables = [sys.executable, "-c", program], environment(FASTSGEMM_DEVICE="host")
@@ -248,10 +249,10 @@ def test_every_file_that_a_page_names_exists(page):
             assert any((folder / path).exists() for folder in (ROOT, ROOT / "src" / "fastsgemm", page.parent)), path
 
 
-def test_every_module_of_the_simulated_device_is_in_its_table():
+def test_every_error_of_the_simulated_device_is_in_its_table():
     text = (ROOT / "docs" / "simulated-device.md").read_text()
-    modules = {path.stem for path in (ROOT / "src" / "fastsgemm" / "sim").glob("*.py")} - {"__init__", "errors"}
-    assert {name for name in modules if f"`{name}`" not in text} == set()
+    errors = {error.__name__ for error in KernelFault.__subclasses__()}
+    assert len(errors) > 10 and {name for name in errors if f"`{name}`" not in text} == set()
 
 
 def test_every_public_name_is_on_the_page_of_the_api():

@@ -4,7 +4,7 @@
     tools/check_release.py            everything; the Pythons are those on PATH
     tools/check_release.py --files    only the versions and dates that the files of a release state
 
-docs/release.md is the whole checklist.
+CONTRIBUTING.md has the whole checklist.
 """
 
 from __future__ import annotations

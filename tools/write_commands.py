@@ -22,19 +22,27 @@ PAGE = ROOT / "docs" / "commands.md"
 
 
 def text() -> str:
-    """Return a section for each command with a table of its arguments."""
+    """Return a section for each command with a table of its arguments; what several take stands in the last one."""
     parser = command_line._parser()
     commands = next(one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
     about = {one.dest: one.help or "" for one in commands._choices_actions}
+    rows = {
+        name: [
+            f"| `{_spelled(one)}` | {_sentence(_described(one))} |" for one in command._actions if one.dest != "help"
+        ]
+        for name, command in commands.choices.items()
+    }
+    taken_by = {row: [name for name in rows if row in rows[name]] for each in rows.values() for row in each}
     parts = []
     for name, command in commands.choices.items():
+        own = [row for row in rows[name] if len(taken_by[row]) == 1]
         parts += [f"## fastsgemm {name}", "", _sentence(command.description or about[name]), ""]
-        parts += ["| argument | meaning |", "|---|---|"]
-        for action in command._actions:
-            if action.dest != "help":
-                parts.append(f"| `{_spelled(action)}` | {_sentence(_described(action))} |")
-        parts.append("")
-    return "\n".join(parts).rstrip()
+        parts += ["| argument | meaning |", "|---|---|", *own, ""] if own else []
+    parts += ["## Arguments of several commands", "", "| argument | meaning | commands |", "|---|---|---|"]
+    for row, names in taken_by.items():
+        if len(names) > 1:
+            parts.append(f"{row} {'all' if len(names) == len(rows) else ', '.join(names)} |")
+    return "\n".join(parts)
 
 
 def _spelled(action: argparse.Action) -> str:

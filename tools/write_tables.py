@@ -17,16 +17,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from page_tables import benchmarks, fp16x3, machine_code, order, pytorch, simulation, symmetric, tuning
-from page_tables.markdown import NOT_MEASURED, Data, fill, header, line
+from page_tables import benchmarks, fp16x3, headline, machine_code, order, pytorch, simulation, symmetric, tuning
+from page_tables.markdown import NOT_MEASURED, Data, fill
 
 from fastsgemm.ladder.counts import from_json
 
 ROOT = Path(__file__).resolve().parent.parent
 _FILES = (
-    "benchmarks", "counters", "counts", "fp16x3", "generic_records", "hostile", "literature", "ncu", "order", "pytorch",
+    "benchmarks", "counters", "counts", "fp16x3", "hostile", "literature", "ncu", "order", "pytorch",
     "sass", "symmetric",
 )  # fmt: skip
+_OF_SEVERAL = ("benchmarks", "fp16x3", "symmetric")  # NAME-DEVICE.json has a run on another device, for README.md
 NOT_ATTACKED = "*Not counted yet: run `make hostile`.*"
 
 
@@ -47,7 +48,6 @@ def contents(data: Mapping[str, Data | None]) -> dict[str, str]:
         measured
         | simulation.counts_texts(from_json(counts))
         | simulation.counters_texts(data["counters"])
-        | simulation.generic_texts(data["generic_records"])
         | machine_code.sass_texts(data["sass"])
         | machine_code.ncu_texts(data["ncu"])
         | fp16x3.texts(data["fp16x3"])
@@ -55,21 +55,22 @@ def contents(data: Mapping[str, Data | None]) -> dict[str, str]:
         | pytorch.texts(data["pytorch"])
         | symmetric.texts(data["symmetric"])
         | hostile_texts(data["hostile"])
+        | headline.texts(data)
         | tuning.texts()
     )
 
 
 def hostile_texts(tried: Mapping[str, int] | None) -> dict[str, str]:
-    """Return how many inputs of each kind the hostile tests tried."""
+    """Return how many kinds of attack the hostile tests tried, and how often in all."""
     if tried is None:
         return {"hostile": NOT_ATTACKED}
-    rows = [line(attack, f"{count:,}") for attack, count in sorted(tried.items())]
-    return {"hostile": "\n".join([*header("attack", "times tried"), *rows])}
+    return {"hostile": f"The stored run tried {len(tried)} kinds of attack, {sum(tried.values()):,} times in all."}
 
 
 def read_data(root: Path) -> dict[str, Data | None]:
     """Return what the files of docs/data hold by name; None for one that does not exist."""
     paths = {name: root / "docs" / "data" / f"{name}.json" for name in _FILES}
+    paths |= {path.stem: path for name in _OF_SEVERAL for path in (root / "docs" / "data").glob(f"{name}-*.json")}
     return {name: json.loads(path.read_text("utf-8")) if path.exists() else None for name, path in paths.items()}
 
 

@@ -113,7 +113,7 @@ def sgemm(
         cores where they are faster; see Notes.
     batch_invariant : bool
         Each element of the result depends on nothing but its row of A, its column of B, alpha, beta and its old value,
-        to the last bit: neither on M, N and layouts nor on config and device. ``docs/order-of-summation.md`` says how
+        to the last bit: neither on M, N and layouts nor on config and device. ``docs/precision.md`` says how
         it is summed. Precision "ieee" only, and rung "pipelined" or "skinny_in_order".
     symmetric : bool
         The caller knows that A B is symmetric, such as a product of polynomials of one symmetric matrix. One triangle

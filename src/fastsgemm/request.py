@@ -27,7 +27,7 @@ class Request(Struct, frozen=True, cache_hash=True):
     precision : str
         ``ieee`` or ``fp16x3``; with a rung, that of the rung.
     batch_invariant : bool
-        Whether the order of summation is that of docs/order-of-summation.md; then the rung has it.
+        Whether the order of summation is that of docs/precision.md; then the rung has it.
     split : (bool, bool)
         Whether A and B were split before the call.
     output : str

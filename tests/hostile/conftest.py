@@ -1,4 +1,4 @@
-"""How the hostile tests say what they tried: the table of docs/hostile.md is written from it."""
+"""How the hostile tests say what they tried: a line of docs/simulated-device.md is written from it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The recorder that docs/hostile.md is written from."""
+"""The recorder of what docs/simulated-device.md says of the hostile tests."""
 
 import json
 import os

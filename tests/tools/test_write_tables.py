@@ -9,7 +9,8 @@ from fastsgemm.config import PipelinedConfig
 from fastsgemm.rungs import IEEE
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACES = ("sizes", "shapes", "layouts", "narrow", "batches", "random", "large")  # of docs/benchmarks.md
+# Of docs/benchmarks.md.
+PLACES = ("run", "speed", "sizes", "shapes", "layouts", "batches", "random", "losses", "ladder", "calls")
 
 tables = pytest.importorskip("write_tables", reason="tools/ is part of a checkout only")
 machine_code = pytest.importorskip("page_tables.machine_code", reason="tools/ is part of a checkout only")
@@ -60,11 +61,14 @@ def made_up_run():
 
 
 @pytest.fixture
-def checkout(tmp_path):
+def checkout(tmp_path, monkeypatch):
+    monkeypatch.setitem(tables.headline.ARCHITECTURES, "NVIDIA X", "sm_90")
     (tmp_path / "docs" / "data").mkdir(parents=True)
     for name in ("literature.json", "counts.json"):
         (tmp_path / "docs" / "data" / name).write_text((ROOT / "docs" / "data" / name).read_text())
-    places = [f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->" for name in ("ladder", "speed", "calls")]
+    places = [
+        f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->" for name in ("headline", "headline-table", "supported")
+    ]
     (tmp_path / "README.md").write_text("before\n" + "\nbetween\n".join(places) + "\nafter\n")
     places = [f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->" for name in PLACES]
     (tmp_path / "docs" / "benchmarks.md").write_text("\n".join(places))
@@ -75,17 +79,35 @@ def checkout(tmp_path):
     return tmp_path
 
 
+def between(text, name):
+    return text[text.index(f"<!-- {name}:begin") : text.index(f"<!-- {name}:end")]
+
+
+@pytest.fixture
+def page(checkout):
+    """Return the page of a run; the made-up one if none is given."""
+
+    def made(run=None):
+        if run is not None:
+            (checkout / "run.json").write_text(json.dumps(run))
+        assert tables.main([str(checkout / "run.json")], root=checkout) == 0
+        return (checkout / "docs" / "benchmarks.md").read_text()
+
+    return made
+
+
 def test_without_data_the_tables_say_so(checkout):
     assert tables.main([], root=checkout) == 0
     text = (checkout / "README.md").read_text()
-    assert text.count("Not measured yet") == 3
+    assert text.count("Not measured yet") == 2
+    assert "| sm_90, Hopper | NVIDIA H200 | no device |" in text
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
+    assert (checkout / "docs" / "benchmarks.md").read_text().count("Not measured yet") == len(PLACES)
 
 
-def test_a_run_becomes_tables_and_kept_data(checkout):
-    assert tables.main([str(checkout / "run.json")], root=checkout) == 0
-    text = (checkout / "README.md").read_text()
+def test_a_run_becomes_tables_and_kept_data(checkout, page):
+    text = page()
     assert "one NVIDIA X, driver 580.1 (CUDA 13.0), NVRTC 13.0, torch 2.9, 2026-01-02" in text
     assert "| 1 naive | 100 | 1.5 | 10.0 | 1.3 | 1.10e-06 |" in text
     assert text.index("1 naive") < text.index("8 warptiled") < text.index("| cuBLAS |")
@@ -93,95 +115,86 @@ def test_a_run_becomes_tables_and_kept_data(checkout):
     assert "host parts" not in (checkout / "docs" / "data" / "benchmarks.json").read_text()
 
 
-def test_the_readme_gives_a_mean_for_each_kind_of_problem(checkout):
-    tables.main([str(checkout / "run.json")], root=checkout)
-    text = (checkout / "README.md").read_text()
-    assert "relative to cuBLAS FP32 (above 1: `sgemm` is faster), on one NVIDIA X, driver" in text
+def test_there_is_a_mean_for_each_kind_of_problem(page):
+    text = between(page(), "speed")
     assert "| named shapes, tuned | 1 | 1 | 0.80 | 0% | 0% | 0.80 |" in text
     assert "| named shapes, predicted | 1 | 0 | 1.80 | 100% | 100% | 1.80 |" in text
     assert "| random, launch-bound | 1 | 1 | 0.80 | 0% | 0% | 0.80 |" in text
-    assert "| random, 1 to 300 GFLOP, TN | 1 | 0 | 1.80 | 100% | 100% | 1.80 |" in text
+    assert "| random, 1 to 300 GFLOP | 1 | 0 | 1.80 | 100% | 100% | 1.80 |" in text
     assert (
         text.index("named shapes, tuned") < text.index("named shapes, predicted") < text.index("random, launch-bound")
     )
     assert "This took 16 s on one NVIDIA X, measured with its records removed from the database." in text
 
 
-def test_every_row_is_marked_as_tuned_or_predicted(checkout):
-    tables.main([str(checkout / "run.json")], root=checkout)
-    page = (checkout / "docs" / "benchmarks.md").read_text()
-    rows = [line for line in page.splitlines() if line.startswith(("| 16 |", "| 17 |"))]
-    assert len(rows) == 2 + 1 + 1 + 1  # shapes, layouts, narrow, and the loss of random; large lost nothing
-    assert {row.split("|")[7].strip() for row in rows if row.startswith("| 16 |")} == {"tuned"}
-    assert {row.split("|")[7].strip() for row in rows if row.startswith("| 17 |")} == {"predicted"}
-    fields = (
-        "| 17 | 33 | 65 | TN | 19, 36, 33 | pipelined | predicted | compute-bound | 1 | 1.8 | 7.29e-05 | 180.0 | 1.50 |"
-    )
-    assert page.count(fields) == 2
-    assert "- **memory-bound**: thin\n" in page
+def test_a_problem_is_spelled_as_a_command_takes_it(page):
+    text = page()
+    assert "| 16,32,64 | 1 | 6.55e-05 | 0.80 |\n| 17,33,65,TN+2+3+0 | 1 | 7.29e-05 | 1.80 |" in between(text, "shapes")
+    assert "2 problems, 1 tuned: mean 1.20; cuBLAS is faster on 1; the error is at most 1.50 times" in text
+    assert "- **memory-bound**: thin\n" in text
 
 
-def test_batches_have_a_table_with_their_size_and_a_mean(checkout):
-    tables.main([str(checkout / "run.json")], root=checkout)
-    assert "| batches | 1 | 1 | 0.80 | 0% | 0% | 0.80 |" in (checkout / "README.md").read_text()
-    page = (checkout / "docs" / "benchmarks.md").read_text()
-    assert "| M | N | K | layout | batch | lda, ldb, ldc | rung |" in page
-    assert "| 20 | 32 | 64 | NN | 100 | dense | pipelined | tuned | launch-bound | 1 | 0.8 | 0.00819 | 80.0 |" in page
+def test_problems_in_several_layouts_have_a_column_for_each(page):
+    assert "| 17 x 33 x 65 |  |  | 1.80 |  |\n| 16 x 32 x 64 | 0.80 |  |  |  |" in between(page(), "layouts")
+
+
+def test_batches_have_a_table_with_their_size_and_a_mean(checkout, page):
+    text = page()
+    assert "| batches | 1 | 1 | 0.80 | 0% | 0% | 0.80 |" in between(text, "speed")
+    assert "| 20,32,64,x100 | 1 | 0.80 |" in between(text, "batches")
     kept = json.loads((checkout / "docs" / "data" / "benchmarks.json").read_text())
     assert [row["batch"] for name in ("shapes", "batches") for row in kept[name]] == [1, 1, 100]
 
 
-def test_a_run_from_before_there_were_batches_gives_the_other_tables(checkout):
-    tables.main([str(checkout / "run.json")], root=checkout)
+def test_a_run_from_before_there_were_batches_gives_the_other_tables(checkout, page):
+    page()
     path = checkout / "docs" / "data" / "benchmarks.json"
     kept = json.loads(path.read_text())
     del kept["batches"]
     path.write_text(json.dumps(kept))
     tables.main([], root=checkout)
-    page = (checkout / "docs" / "benchmarks.md").read_text()
-    assert NOT_MEASURED in page[page.index("<!-- batches:begin") : page.index("<!-- batches:end")]
-    assert "| batches |" not in (checkout / "README.md").read_text()
+    text = (checkout / "docs" / "benchmarks.md").read_text()
+    assert NOT_MEASURED in between(text, "batches")
+    assert "| batches |" not in between(text, "speed")
 
 
-def test_a_random_set_shows_every_loss_and_a_mean_for_each_size_and_layout(checkout):
+def test_every_loss_is_shown_and_a_mean_for_each_size_and_layout(page):
     run = made_up_run()
     template = next(one for one in run["benchmarks"] if one["group"] == "random")
     run["benchmarks"] += [
-        template | {"extra_info": template["extra_info"] | {"M": 1000 + i, "percent": 99.0, "layout": "TT"}}
-        for i in range(40)
+        template
+        | {"extra_info": template["extra_info"] | {"M": M, "lda": M, "ldb": 64, "percent": 99.0, "layout": "TT"}}
+        for M in range(1000, 1040)
     ]
-    (checkout / "run.json").write_text(json.dumps(run))
-    tables.main([str(checkout / "run.json")], root=checkout)
-    page = (checkout / "docs" / "benchmarks.md").read_text()
-    random = page[page.index("<!-- random:begin") : page.index("<!-- random:end")]
-    assert "<summary>The 41 of 42 problems on which cuBLAS is faster, slowest first</summary>" in random
-    assert all(f"| {1000 + i} | 32 | 64 | TT |" in random for i in range(40))
-    assert random.index("| 16 | 32 | 64 | NN |") < random.index("| 1000 | 32 | 64 | TT |")
-    assert "| launch-bound, all layouts | 41 | 41 | 0.98 | 0% | 98% | 0.80 |" in random
-    assert "| launch-bound, TT | 40 | 40 | 0.99 | 0% | 100% | 0.99 |" in random
-    assert "| lines padded |" in random and "| loads of  4 bytes |" in random
+    text = page(run)
+    lost = between(text, "losses")
+    assert "<summary>The 44 of 48 problems on which cuBLAS is faster, slowest first</summary>" in lost
+    assert all(f"| {M},32,64,TT | 0.99 |" in lost for M in range(1000, 1040))
+    assert lost.index("| 16,32,64 | 0.80 |") < lost.index("| 1000,32,64,TT")
+    assert "| random, launch-bound | 41 | 41 | 0.98 | 0% | 98% | 0.80 |" in between(text, "speed")
+    random = between(text, "random")
+    assert "| random problems | launch-bound | compute-bound | 1 to 300 GFLOP |" in random
+    assert "| TT | 0.99 (0.99) |  |  |" in random
+    assert "| loads of 4 bytes | 0.98 (0.80) | 1.80 (1.80) | 1.80 (1.80) |" in random
+    assert "| lines dense | 0.98 (0.80) |  |  |" in random and "| lines padded |  | 1.80 (1.80) |" in random
 
 
-def test_what_a_run_did_not_measure_is_left_out(checkout):
+def test_what_a_run_did_not_measure_is_left_out(page):
     run = made_up_run()
     run["benchmarks"] = [one for one in run["benchmarks"] if one["group"] not in ("large", "first result")]
-    (checkout / "run.json").write_text(json.dumps(run))
-    tables.main([str(checkout / "run.json")], root=checkout)
-    text = (checkout / "README.md").read_text()
+    text = page(run)
     assert "300 GFLOP" not in text and "tunes the device once." in text and "This took" not in text
-    page = (checkout / "docs" / "benchmarks.md").read_text()
-    assert page[page.index("<!-- large:begin") :].splitlines()[1] == NOT_MEASURED
 
 
 def test_check_finds_a_table_edited_by_hand(checkout, capsys):
     tables.main([str(checkout / "run.json")], root=checkout)
     assert tables.main(["--check"], root=checkout) == 0
-    readme = checkout / "README.md"
-    edited = readme.read_text().replace("100 | 1.5", "90 | 1.5")
-    readme.write_text(edited)
+    page = checkout / "docs" / "benchmarks.md"
+    edited = page.read_text().replace("100 | 1.5", "90 | 1.5")
+    page.write_text(edited)
     assert tables.main(["--check"], root=checkout) == 1
-    assert "README.md" in capsys.readouterr().err
-    assert readme.read_text() == edited
+    assert "benchmarks.md" in capsys.readouterr().err
+    assert page.read_text() == edited
 
 
 def test_the_counts_of_the_simulated_device_are_written(checkout):
@@ -226,7 +239,7 @@ def test_the_literature_knows_every_rung():
 
 def test_a_rung_that_the_literature_does_not_have_has_no_figure_of_it(checkout):
     tables.main([str(checkout / "run.json")], root=checkout)
-    lines = (checkout / "README.md").read_text().splitlines()
+    lines = between((checkout / "docs" / "benchmarks.md").read_text(), "ladder").splitlines()
     cells = {line.split("|")[1].strip(): line.split("|")[5].strip() for line in lines if line.count("|") == 7}
     assert cells["8 warptiled"] == "93.7" and cells["9 pipelined"] == "" and cells["cuBLAS"] in ("100", "100.0")
 
@@ -392,15 +405,14 @@ def test_the_counters_are_written(checkout):
 
 
 def test_the_attacks_are_written(checkout):
-    page = checkout / "docs" / "hostile.md"
+    page = checkout / "docs" / "simulated-device.md"
     page.write_text("<!-- hostile:begin -->\nold\n<!-- hostile:end -->\n")
     assert tables.main([], root=checkout) == 0
     assert tables.NOT_ATTACKED in page.read_text()
     (checkout / "docs" / "data" / "hostile.json").write_text(json.dumps({"strides": 12345, "bytes": 7}))
     assert tables.main(["--check"], root=checkout) == 1
     assert tables.main([], root=checkout) == 0
-    rows = page.read_text().splitlines()[3:5]
-    assert rows == ["| bytes | 7 |", "| strides | 12,345 |"]
+    assert page.read_text().splitlines()[1] == "The stored run tried 2 kinds of attack, 12,352 times in all."
 
 
 def test_every_place_of_a_page_has_a_text_and_every_text_a_place():

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fastsgemm.bench.sets import SETS
 from fastsgemm.bench.suite import SCHEMA
+from fastsgemm.problem import LAYOUTS, Problem, spell
 from page_tables.markdown import NOT_MEASURED, Data, about, header, line, machine
 
+LARGE = "1 to 300 GFLOP"
 UNKNOWN_DEVICE = "sgemm, unknown device"  # its name in tests/benchmarks/test_first_result.py
 
 _KEPT = ("M", "N", "K", "layout", "lda", "ldb", "ldc", "load_bytes", "size", "rung", "rule", "ms", "cublas_ms")
@@ -63,7 +65,7 @@ def ladder_table(data: Data) -> str:
     first = data["ladder"][0]
     head = f"% of cuBLAS, [reference ladder]({literature['source']}) on an {literature['device']}"
     lines = [
-        f"{first['M']} x {first['N']} x {first['K']} on {machine(data)}.",
+        f"{_extents(first)} on one {data['device']}, {data['date']}.",
         "",
         *header("rung", "ms", "TFLOP/s", "% of cuBLAS", head, "error"),
     ]
@@ -75,22 +77,36 @@ def ladder_table(data: Data) -> str:
     return "\n".join(lines)
 
 
+def run_text(data: Data) -> str:
+    """Return where and when the run of the tables was made."""
+    return f"Unless a table says otherwise, it was measured on {machine(data)}."
+
+
 def speed_table(data: Data) -> str:
     """Return the speed relative to cuBLAS by kind of problem, and the tuning time on an unknown device."""
     groups = [(f"named shapes, {rule}", rows) for rule, rows in _by(data["shapes"], _rule, _RULES.values()).items()]
     groups += [("narrow results, four layouts", data["narrow"])] if data["narrow"] else []
     groups += [("batches", data["batches"])] if data.get("batches") else []
-    groups += [(f"random, {size}", rows) for size, rows in _by(data["random"], _size, data["sizes"]).items()]
-    groups += [(f"random, 1 to 300 GFLOP, {layout}", rows) for layout, rows in _by(data["large"], _layout).items()]
-    return "\n".join(
-        [
-            f"Speed of `sgemm` relative to cuBLAS FP32 (above 1: `sgemm` is faster), on {machine(data)}:",
-            "",
-            *_aggregates("problems", groups),
-            "",
-            _wait_text(data),
-        ]
-    )
+    groups += [(f"random, {size}", rows) for size, rows in _classes(data).items()]
+    lines = header("problems", "number", "tuned", "geometric mean", "at 1.0 or better", "at 0.95 or better", "slowest")
+    for name, rows in groups:
+        shares = speeds(rows)
+        tuned = sum(_rule(row) == "tuned" for row in rows)
+        ahead, near = (sum(share >= least for share in shares) / len(shares) for least in (1.0, 0.95))
+        mean, slowest = statistics.geometric_mean(shares), min(shares)
+        lines.append(line(name, len(rows), tuned, f"{mean:.2f}", f"{ahead:.0%}", f"{near:.0%}", f"{slowest:.2f}"))
+    return "\n".join([*lines, "", _wait_text(data)])
+
+
+def speeds(rows: Sequence[Data]) -> list[float]:
+    """Return the speeds relative to cuBLAS."""
+    return [row["percent"] / 100 for row in rows]
+
+
+def _classes(data: Data) -> dict[str, list[Data]]:
+    """Return the random problems by size class, and those of 1 to 300 GFLOP as one more class."""
+    large = {LARGE: data["large"]} if data["large"] else {}
+    return _by(data["random"], _size, data["sizes"]) | large
 
 
 def _wait_text(data: Data) -> str:
@@ -106,47 +122,54 @@ def _wait_text(data: Data) -> str:
     )
 
 
-def set_text(name: str) -> Callable[[Data], str]:
-    """Return the function that writes the table of a set, one line a problem."""
-
-    def table(data: Data) -> str:
-        rows = data.get(name)  # a run that was stored before a set was added has none of it
-        return "\n".join([f"On {machine(data)}.", "", *_rows(rows), "", _summary(rows)]) if rows else NOT_MEASURED
-
-    return table
+def shapes_table(data: Data) -> str:
+    """Return a line for each named shape, and what sums them up."""
+    rows = data["shapes"]
+    lines = header("problem", "ms", "TFLOP/s", "speed")
+    lines += [line(_called(row), f"{row['ms']:.4g}", f"{_rate(row):.3g}", _speed(row)) for row in rows]
+    return "\n".join([*lines, "", _summary(rows)]) if rows else NOT_MEASURED
 
 
-def random_text(name: str) -> Callable[[Data], str]:
-    """Return the function that writes a random set: means by size class, layout and load width, then every loss."""
+def layouts_table(data: Data) -> str:
+    """Return the speeds of problems that were timed in several layouts, a column a layout."""
+    rows = [*data["layouts"], *data["narrow"]]
+    lines = header("M x N x K", *LAYOUTS)
+    for extents, found in _by(rows, _extents, map(_extents, rows)).items():
+        of = {row["layout"]: _speed(row) for row in found}
+        lines.append(line(extents, *(of.get(layout, "") for layout in LAYOUTS)))
+    return "\n".join([*lines, "", _summary(rows)]) if rows else NOT_MEASURED
 
-    def text(data: Data) -> str:
-        rows = data[name]
-        if not rows:
-            return NOT_MEASURED
-        groups = [
-            (f"{size}, {layout}", found)
-            for size, of_size in _by(rows, _size, data["sizes"]).items()
-            for layout, found in [("all layouts", of_size), *_by(of_size, _layout).items()]
-        ]
-        groups += [(f"loads of {width} bytes", found) for width, found in _by(rows, _load_bytes).items()]
-        groups += [(f"lines {how}", found) for how, found in _by(rows, _lines).items()]
-        lost = sorted((row for row in rows if row["percent"] < 100.0), key=lambda row: float(row["percent"]))
-        return "\n".join(
-            [
-                f"{_summary(rows)} On {machine(data)}.",
-                "",
-                *_aggregates("problems", groups),
-                "",
-                "<details>",
-                f"<summary>The {len(lost)} of {len(rows)} problems on which cuBLAS is faster, slowest first</summary>",
-                "",
-                *_rows(lost),
-                "",
-                "</details>",
-            ]
-        )
 
-    return text
+def batches_table(data: Data) -> str:
+    """Return a line for each batch."""
+    rows = data.get("batches", [])  # a run that was stored before there were batches has none
+    lines = [*header("batch", "ms", "speed"), *(line(_called(row), f"{row['ms']:.4g}", _speed(row)) for row in rows)]
+    return "\n".join([*lines, "", _summary(rows)]) if rows else NOT_MEASURED
+
+
+def random_table(data: Data) -> str:
+    """Return the means of the random problems by layout, load width and lines, a column a class."""
+    classes = _classes(data)
+    if not classes:
+        return NOT_MEASURED
+    kinds = [(layout, lambda row, layout=layout: _layout(row) == layout) for layout in LAYOUTS]
+    kinds += [(f"loads of {width} bytes", lambda row, width=width: row["load_bytes"] == width) for width in (4, 8, 16)]
+    kinds += [(f"lines {how}", lambda row, how=how: _lines(row) == how) for how in ("dense", "padded")]
+    lines = header("random problems", *classes)
+    for name, is_of in kinds:
+        groups = [speeds([row for row in rows if is_of(row)]) for rows in classes.values()]
+        cells = (f"{statistics.geometric_mean(group):.2f} ({min(group):.2f})" if group else "" for group in groups)
+        lines.append(line(name, *cells))
+    return "\n".join([*lines, "", _summary([row for rows in classes.values() for row in rows])])
+
+
+def losses_table(data: Data) -> str:
+    """Return every problem of every set on which cuBLAS is faster, slowest first."""
+    rows = [row for name in SETS for row in data.get(name, [])]
+    lost = sorted((row for row in rows if row["percent"] < 100.0), key=lambda row: float(row["percent"]))
+    lines = [*header("problem", "speed"), *(line(_called(row), _speed(row)) for row in lost)]
+    summary = f"<summary>The {len(lost)} of {len(rows)} problems on which cuBLAS is faster, slowest first</summary>"
+    return "\n".join(["<details>", summary, "", *lines, "", "</details>"]) if rows else NOT_MEASURED
 
 
 def sizes_text(data: Data) -> str:
@@ -175,44 +198,37 @@ def _rule(row: Data) -> str:
     return _RULES[row["rule"]]
 
 
-def _load_bytes(row: Data) -> str:
-    return f"{row['load_bytes']:2}"
-
-
 def _lines(row: Data) -> str:
     return "padded" if _padding(row) else "dense"
 
 
-def _padding(row: Data) -> int:
-    """Return the padding between the lines of A, B and C in floats, summed over the three."""
+def _paddings(row: Data) -> tuple[int, ...]:
+    """Return the padding between the lines of A, B and C in floats."""
     (a, b), lines = row["layout"], (row["lda"], row["ldb"], row["ldc"])
     shortest = (row["M"] if a == "T" else row["K"], row["K"] if b == "T" else row["N"], row["N"])
-    return int(sum(lines) - sum(shortest))
+    return tuple(padded - dense for padded, dense in zip(lines, shortest, strict=True))
 
 
-def _aggregates(head: str, groups: Sequence[tuple[str, Sequence[Data]]]) -> list[str]:
-    lines = header(head, "number", "tuned", "geometric mean", "at 1.0 or better", "at 0.95 or better", "slowest")
-    for name, rows in groups:
-        shares = [row["percent"] / 100 for row in rows]
-        tuned = sum(_rule(row) == "tuned" for row in rows)
-        ahead, near = (sum(share >= least for share in shares) / len(shares) for least in (1.0, 0.95))
-        mean, slowest = statistics.geometric_mean(shares), min(shares)
-        lines.append(line(name, len(rows), tuned, f"{mean:.2f}", f"{ahead:.0%}", f"{near:.0%}", f"{slowest:.2f}"))
-    return lines
+def _padding(row: Data) -> int:
+    return sum(_paddings(row))
 
 
-def _rows(rows: Sequence[Data]) -> list[str]:
-    of_batches = any(_batch(row) > 1 for row in rows)
-    heads = ("rung", "config", "size class", "sgemm ms", "cuBLAS ms", "TFLOP/s", "% of cuBLAS", "error / cuBLAS's")
-    lines = header("M", "N", "K", "layout", *(("batch",) if of_batches else ()), "lda, ldb, ldc", *heads)
-    for row in rows:
-        rate = 2e-9 * row["M"] * row["N"] * row["K"] * _batch(row) / row["ms"]
-        leading = f"{row['lda']}, {row['ldb']}, {row['ldc']}" if _padding(row) else "dense"
-        batch = (f"{_batch(row)}",) if of_batches else ()
-        what = (row["M"], row["N"], row["K"], row["layout"], *batch, leading, row["rung"], _rule(row), row["size"])
-        times = (f"{row['ms']:.4g}", f"{row['cublas_ms']:.4g}", f"{rate:.3g}", f"{row['percent']:.1f}")
-        lines.append(line(*what, *times, f"{_of_cublas_error(row):.2f}"))
-    return lines
+def _called(row: Data) -> str:
+    """Return a problem as a command takes it, with the padding of its lines, if any, as +A+B+C in floats."""
+    padding = "".join(f"+{floats}" for floats in _paddings(row)) if _padding(row) else ""
+    return spell(Problem(row["M"], row["N"], row["K"], row["layout"], _batch(row))) + padding
+
+
+def _extents(row: Data) -> str:
+    return f"{row['M']} x {row['N']} x {row['K']}"
+
+
+def _speed(row: Data) -> str:
+    return f"{row['percent'] / 100:.2f}"
+
+
+def _rate(row: Data) -> float:
+    return float(2e-9 * row["M"] * row["N"] * row["K"] * _batch(row) / row["ms"])
 
 
 def _batch(row: Data) -> int:
@@ -225,22 +241,19 @@ def _of_cublas_error(row: Data) -> float:
 
 
 def _summary(rows: Sequence[Data]) -> str:
-    shares = [row["percent"] / 100 for row in rows]
     errors = [_of_cublas_error(row) for row in rows]
     tuned = sum(_rule(row) == "tuned" for row in rows)
-    lost = sum(share < 1.0 for share in shares)
-    padded = sum(_padding(row) > 0 for row in rows)
+    lost = sum(speed < 1.0 for speed in speeds(rows))
     return (
-        f"{len(rows)} problems ({', '.join(_by(rows, _layout))}; {tuned} tuned; {padded} with padded lines). Geometric "
-        f"mean {statistics.geometric_mean(shares):.3f} times the speed of cuBLAS; cuBLAS is faster on {lost}; slowest "
-        f"{min(shares):.2f}. The error is at most {max(errors):.2f} times that of cuBLAS, in the median "
+        f"{len(rows)} problems, {tuned} tuned: mean {statistics.geometric_mean(speeds(rows)):.2f}; cuBLAS is faster on "
+        f"{lost}; the error is at most {max(errors):.2f} times that of cuBLAS, in the median "
         f"{statistics.median(errors):.2f} times."
     )
 
 
 def calls_table(data: Data) -> str:
     """Return the tables of the host time of a call and of the time to the first result."""
-    lines = [f"On {machine(data)}.", "", *header("call on 64 x 64 operands", "arrays", "host time, µs")]
+    lines = header("call on 64 x 64 operands", "arrays", "host time, µs")
     lines += [line(f"`{row['call']}`", row["kind"], f"{row['us_per_call']:.2f}") for row in data["calls"]]
     lines += ["", *header("first result in a fresh process", "ms")]
     lines += [line(f"`{row['first']}`", f"{row['ms']:.0f}") for row in data["first"]]
@@ -248,14 +261,14 @@ def calls_table(data: Data) -> str:
 
 
 TABLES: dict[str, Callable[[Data], str]] = {
+    "run": run_text,
     "ladder": ladder_table,
     "speed": speed_table,
     "sizes": sizes_text,
-    "shapes": set_text("shapes"),
-    "layouts": set_text("layouts"),
-    "narrow": set_text("narrow"),
-    "batches": set_text("batches"),
-    "random": random_text("random"),
-    "large": random_text("large"),
+    "shapes": shapes_table,
+    "layouts": layouts_table,
+    "batches": batches_table,
+    "random": random_table,
+    "losses": losses_table,
     "calls": calls_table,
 }

@@ -23,8 +23,7 @@ def texts(found: Mapping[str, Data] | None) -> dict[str, str]:
         for name, (program, table) in _TABLES.items()
     }
     timed = {name: program for name, program in found.items() if "cases" in program}
-    few = {name: program for name, program in timed.items() if name.partition(" on ")[0] in _FEW}
-    return single | {"pytorch-programs": _programs(timed), "pytorch-few-programs": _programs(few)}
+    return single | {"pytorch-programs": _programs(timed)}
 
 
 def _text(table: Callable[[Data], list[str]], program: Data) -> str:
@@ -41,45 +40,62 @@ def _place(program: Data) -> str:
 
 def _programs(timed: Mapping[str, Data]) -> str:
     """Return a table for each place where programs ran in turns: the times of a step, those of fastsgemm relative."""
-    places: dict[str, list[str]] = {}
+    texts = []
+    for place, cases in _by_place(timed).items():
+        lines = header("program", "PyTorch, ms", "ieee", "fp16x3", "ieee, device alone", "fp16x3, device alone")
+        for case in cases:
+            (ms, *wall), (_, *alone) = _relative(case["ms"]), _relative(case["device_ms"])
+            lines.append(line(case["what"], f"{ms:.2f}", *(f"{ratio:.2f}" for ratio in (*wall, *alone))))
+        most = (max(case["difference"][name] for case in cases) for name in ("ieee", "fp16x3"))
+        differences, least = " and ".join(f"{one:.0e}" for one in most), min(case["share"]["ieee"] for case in cases)
+        remark = (
+            f"The results differ from PyTorch's by at most {differences} of their norm, with ieee and with fp16x3; at "
+            f"least {_percent(least)} of the FLOPs of products were replaced."
+        )
+        texts.append("\n".join([f"On {place}.", "", *lines, "", remark]))
+    return "\n\n".join(texts) or NOT_MEASURED
+
+
+def step_times(found: Mapping[str, Data] | None) -> dict[str, list[Mapping[str, float]]]:
+    """Return the times in ms of a step of every program, by device and date."""
+    timed = {name: program for name, program in (found or {}).items() if "cases" in program}
+    times: dict[str, list[Mapping[str, float]]] = {}
     for program in timed.values():
-        head = header(
-            "program", "PyTorch, ms", "ieee", "fp16x3", "the device alone, ms", "difference from PyTorch",
-            "FLOPs replaced",
-        )  # fmt: skip
-        rows = places.setdefault(_place(program), head)
-        for case in program["cases"]:
-            alone = " / ".join(f"{ms:.2f}" for ms in case["device_ms"].values())
-            different = " / ".join(f"{difference:.0e}" for difference in case["difference"].values())
-            rows.append(
-                line(case["what"], *_relative(case["ms"], 2), alone, different, _percent(case["share"]["ieee"]))
-            )
-    return "\n\n".join("\n".join([place, "", *rows]) for place, rows in places.items()) or NOT_MEASURED
+        place = f"{program['device']}, {program['date']}"
+        times.setdefault(place, []).extend(case["ms"] for case in program["cases"])
+    return times
 
 
-def _relative(times: Mapping[str, float], digits: int) -> list[str]:
-    """Return the time with PyTorch's products, then the others, each with its ratio to PyTorch's."""
+def _by_place(timed: Mapping[str, Data]) -> dict[str, list[Data]]:
+    places: dict[str, list[Data]] = {}
+    for program in timed.values():
+        place = f"one {program['device']}, torch {program['torch']}, {program['date']}"
+        places.setdefault(place, []).extend(program["cases"])
+    return places
+
+
+def _relative(times: Mapping[str, float]) -> list[float]:
+    """Return the time with PyTorch's products, then the ratios of the others to it."""
     plain, *ours = times.values()
-    return [f"{plain:.{digits}f}", *(f"{time:.{digits}f} ({time / plain:.2f})" for time in ours)]
+    return [plain, *(time / plain for time in ours)]
 
 
 def _calls(calls: Data) -> list[str]:
     lines = header("call, between other operators", "PyTorch's kernel, µs", "ieee", "fp16x3")
     for row in calls["calls"]:
-        between = {name: us["between"] for name, us in row["host_us"].items()}
-        lines.append(line(row["call"], *_relative(between, 1)))
+        us, *ratios = _relative({name: us["between"] for name, us in row["host_us"].items()})
+        lines.append(line(row["call"], f"{us:.1f}", *(f"{ratio:.2f}" for ratio in ratios)))
     lines += ["", *header("call without the switch", "host time, µs")]
     return lines + [line(f"`{name}`", f"{us:.1f}") for name, us in calls["operator_us"].items()]
 
 
 def _opinfo(opinfo: Data) -> list[str]:
-    total = sum(row["samples"] for row in opinfo["operators"])
-    lines = [f"All {total} samples agree to {opinfo['tolerance']:.0e}.", ""]
-    lines += header("operator", "samples", "calls replaced", "passed on", "largest difference")
-    for row in opinfo["operators"]:
-        cells = row["samples"], row["replaced"], row["passed_on"], f"{row['worst']:.1e}"
-        lines.append(line(f"`{row['operator']}`", *cells))
-    return lines
+    samples, replaced = (sum(row[name] for row in opinfo["operators"]) for name in ("samples", "replaced"))
+    worst = max(row["worst"] for row in opinfo["operators"])
+    return [
+        f"All {samples} samples, with {replaced} calls that were replaced, agree to {opinfo['tolerance']:.0e}; the "
+        f"largest difference is {worst:.1e}."
+    ]
 
 
 def _batch_invariance(prompts: Data) -> list[str]:
@@ -135,11 +151,10 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f}%"
 
 
-# Every table of one program, with that program; and the programs timed in turns that README.md shows.
+# Every table of one program, with that program.
 _TABLES: dict[str, tuple[str, Callable[[Data], list[str]]]] = {
     "pytorch-calls": ("calls", _calls),
     "pytorch-opinfo": ("opinfo", _opinfo),
     "pytorch-batch-invariance": ("batch_invariance", _batch_invariance),
     "pytorch-gpus": ("several_gpus", _gpus),
 }
-_FEW = ("encoder", "decoder", "vision", "gaussian_process")

@@ -9,7 +9,6 @@ from page_tables.markdown import Data, header, line
 NOT_COUNTED = (
     "*Not measured yet: run `tests/sim/ncu_counters.py --json docs/data/counters.json` on a machine with a device.*"
 )
-NOT_ARGUED = "*Not counted yet: run `tools/generic_records.py`, which needs NVRTC and no device.*"
 REPEATED = "of stores, with repeats"  # the metric's name in tests/sim/ncu_counters.py
 
 
@@ -62,20 +61,3 @@ def counters_texts(found: Data | None) -> dict[str, str]:
         more = rows["instructions"]["percent"]
         lines.append(line(rung, largest, f"{stores:.0f}", f"{repeated:.0f}", f"{more:+.2f}"))
     return {"counters": "\n".join(lines)}
-
-
-def generic_texts(found: Data | None) -> dict[str, str]:
-    """Return what is known of the generic records on devices that nobody has measured."""
-    if found is None:
-        return {"generic-records": NOT_ARGUED}
-    heads = ("device", "architecture", "registers", "spilled bytes", "blocks an SM", "warps an SM")
-    lines = [
-        f"Compiled by NVRTC {found['nvrtc']}; counted on the simulated device.",
-        "",
-        *header("rung", *heads, "FMAs a wavefront", "needed", "quick candidates"),
-    ]
-    names = ("device", "arch", "registers", "spilled", "blocks_per_sm", "warps_per_sm")
-    for row in found["rows"]:
-        counted = (f"{row['fmas_per_wavefront']:.1f}", row["fmas_per_cycle"] // 32, row["quick_candidates"])
-        lines.append(line(row["rung"], *(row[name] for name in names), *counted))
-    return {"generic-records": "\n".join(lines)}

@@ -1,6 +1,6 @@
 """Rung 11: split A and B, multiply, add up the parts of K, let the guard repair what FP16 pairs cannot express.
 
-The kernels and the order in which they are launched are described in ``docs/fp16x3.md``. A column-major C is
+The kernels and the order in which they are launched are described in ``cuda_src/README.md``. A column-major C is
 computed as C^T = B^T A^T, so everything below is for a row-major one.
 """
 

@@ -1,4 +1,4 @@
-"""Rung 10, for a C of few rows, and its kernel in the order of docs/order-of-summation.md."""
+"""Rung 10, for a C of few rows, and its kernel in the one order of docs/precision.md."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -87,7 +87,7 @@ _STAGES_OF_WARPS = f"4 * WARPS * (STAGES * (BN * (BK + {PAD}) + BK) + BN)"
 
 @dataclass(frozen=True, repr=False)
 class SkinnyInOrderConfig(Config):
-    """Rung 10 in the order of docs/order-of-summation.md: for a C of one row or column.
+    """Rung 10 in the one order of docs/precision.md: for a C of one row or column.
 
     SPLIT_K is 1, or anything else: then each segment of K is a part with blocks of its own.
     """

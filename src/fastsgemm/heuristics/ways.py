@@ -64,7 +64,7 @@ class Search:
     rung : Rung or None
         The only one that is considered. None: the default rungs that suit a product.
     in_order : bool
-        Whether each sum must have the order of ``docs/order-of-summation.md``.
+        Whether each sum must have the one order of ``docs/precision.md``.
     """
 
     def __init__(self, known: Knowledge, rung: Rung | None, in_order: bool) -> None:

@@ -1,6 +1,6 @@
 """The file by which a tuned device is contributed: records and curves, with what makes them believable.
 
-``docs/new-device.md`` describes the format and the way of a file.
+``docs/tuning.md`` describes the format and the way of a file.
 """
 
 from __future__ import annotations
