@@ -72,8 +72,8 @@ def test_scaling_is_compared_with_one_device_and_says_what_limits():
     several = {"dtensor": dtensor, "mlp": mlp, "scaling": [run(1, 8.0), run(4, 2.5)]}
     several["differences"] = {"bits": {"4": []}, "losses": {"ieee": 1e-7}}
     text = pytorch.texts({"several_gpus": ABOUT | several})["pytorch-gpus"]
-    assert "| 8^3, rows | 4 | 2.5 | 2.5 (1.00) | 2.5 (1.00) | 80.0% | products 75.0%, NCCL 12.5% |" in text
-    assert "| 8 rows per device | 4 | 2.5 | 2.5 (1.00) | 2.5 (1.00) | 320.0% |" in text
+    assert "| 8^3, rows | 4 | 2.5 | 1.00 | 1.00 | 80.0% | products 75.0%, NCCL 12.5% |" in text
+    assert "| 8 rows per device | 4 | 2.5 | 1.00 | 1.00 | 320.0% |" in text
     assert "the bits of a product are the same on every number of devices" in text and "ieee 1e-07." in text
     several["differences"]["bits"] = {"4": ["rows"], "2": []}
     assert "differ on 4 devices" in pytorch.texts({"several_gpus": ABOUT | several})["pytorch-gpus"]

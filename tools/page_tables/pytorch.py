@@ -127,8 +127,9 @@ def _scaling(several: Data) -> list[str]:
             parts = 1 if "per device" in work else number  # of one device's work that each device has
             ideal = alone["works"][work]["ms"]["ieee"] / parts
             limits = ", ".join(f"{kind} {_percent(share)}" for kind, share in measured["shares"]["ieee"].items())
-            times = _relative(measured["ms"], 1)
-            lines.append(line(work, number, *times, _percent(ideal / measured["ms"]["ieee"]), limits))
+            ms, *ratios = _relative(measured["ms"])
+            cells = f"{ms:.1f}", *(f"{ratio:.2f}" for ratio in ratios), _percent(ideal / measured["ms"]["ieee"])
+            lines.append(line(work, number, *cells, limits))
     losses = ", ".join(f"{kind} {most:.0e}" for kind, most in several["differences"]["losses"].items())
     differing = {number: names for number, names in several["differences"]["bits"].items() if names}
     bits = f"differ on {', '.join(differing)} devices" if differing else "are the same on every number of devices"
