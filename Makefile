@@ -116,6 +116,7 @@ lint: $(READY)
 	$(RUN) tools/write_rules.py --check
 	$(RUN) tools/draw_rooms.py --check
 	$(RUN) tools/draw_figures.py --check
+	$(RUN) tools/draw_ladder.py --check
 
 bench: $(READY)
 	mkdir -p $(dir $(BENCH_JSON))
@@ -131,6 +132,7 @@ counts: $(READY)
 	FASTSGEMM_DATA_DIR=build/no-tuning FASTSGEMM_SIM_DEVICE= $(RUN) -m fastsgemm ladder --device sim --size 128,256,128 --json > build/counts.json
 	mv build/counts.json docs/data/counts.json
 	$(RUN) tools/write_tables.py
+	$(RUN) tools/draw_ladder.py
 
 sass: $(READY)
 	FASTSGEMM_DATA_DIR=build/no-tuning $(RUN) tools/sass.py

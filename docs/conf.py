@@ -2,7 +2,6 @@
 site, on the repository's host and in a text editor. `make docs` builds the site.
 """
 
-import re
 import shutil
 import sys
 from importlib.util import find_spec
@@ -12,6 +11,9 @@ from unittest.mock import MagicMock
 import fastsgemm
 
 ROOT = Path(__file__).resolve().parent.parent
+
+sys.path.insert(0, str(ROOT / "tools"))
+import site_pictures  # noqa: E402
 
 if find_spec("torch") is None:  # it takes gigabytes, and only the docstrings of fastsgemm.torch are read
     Base = type("Base", (), {"apply": None})
@@ -53,14 +55,9 @@ html_theme_options = {
 }
 
 
-# A picture in two variants. In Markdown the reader's system chooses; the site has a switch of its own.
-_PICTURE = re.compile(r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img src="([^"]+)"([^>]*)>\s*</picture>')
-_BOTH = r'<div class="figure"><img src="\2" class="only-light"\3><img src="\1" class="only-dark"\3></div>'
-
-
 def _follow_the_switch(app, page, source):
     """Make the pictures of a page follow the theme that the reader has chosen on the site."""
-    source[0] = _PICTURE.sub(_BOTH, source[0])
+    source[0] = site_pictures.in_both_themes(source[0])
 
 
 def _finish(app, error):

@@ -5,9 +5,9 @@
     tools/draw_figures.py --all      draw all of them
     tools/draw_figures.py --check    draw nothing; exit 1 if one is out of date (does not need matplotlib)
 
-Each figure is drawn twice: docs/figures/NAME-light.svg and docs/figures/NAME-dark.svg. The first line of a file after
-the XML header has a digest of the data in it and of this program, so `--check` does not depend on the version of
-matplotlib.
+Each figure is drawn light and dark, and both also in a narrow form for phones: docs/figures/NAME-light.svg,
+NAME-narrow-light.svg and so on. The first line of a file after the XML header has a digest of the data in it and of
+this program, so `--check` does not depend on the version of matplotlib.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from page_tables.fp16x3 import as_named
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 6.6  # inches at 72 points; at 600 pixels a text of 10 points is then 12.6 pixels high
+NARROW = 3.9  # of the narrow form; at 350 pixels, what a phone has, it is 12.5 pixels high
 LAYOUTS = {
     "NN": "NN: both row-major",
     "NT": "NT: B column-major",
@@ -66,13 +67,14 @@ class Drawing:
         Returns the plain data that the figure shows, from the files by name, or None if they lack it.
     draw : callable
         Fills a matplotlib figure with these data.
-    height : float
-        In inches.
+    height, narrow : float
+        Of the two forms, in inches.
     """
 
     select: Callable[[Mapping[str, Data]], Any]
     draw: Callable[[Any, Any, Theme], None]
     height: float
+    narrow: float
 
 
 def read_files(root: Path = ROOT) -> dict[str, Data]:
@@ -124,12 +126,14 @@ def draw_ladder(figure: Any, data: Any, theme: Theme) -> None:
         shift = {"xytext": (offset, 0), "textcoords": "offset points"}
         axes.annotate(f"{rate:.1f}", (rate, place), va="center", ha=side, color=color, **shift)
     above = axes.get_xaxis_transform()
-    for name, rate, style in (("cuBLAS", data["cublas"], "--"), ("peak of the\nFP32 pipe", data["peak"], "-")):
+    peak = ("peak of the FP32 pipe", 1.1, "right") if _narrow(figure) else ("peak of the\nFP32 pipe", 1.02, "center")
+    places = ((data["cublas"], "--", "cuBLAS", 1.02, "center"), (data["peak"], "-", *peak))
+    for rate, style, name, height, side in places:
         if rate is not None:
             axes.axvline(rate, color=theme.cublas, linestyle=style, linewidth=1.2, zorder=0)
-            axes.text(rate, 1.02, f"{name} {rate:.1f}", transform=above, ha="center", va="bottom", color=theme.cublas)
+            axes.text(rate, height, f"{name} {rate:.1f}", transform=above, ha=side, va="bottom", color=theme.cublas)
     axes.set_xlim(0, max(data["peak"] or 0.0, 1.08 * max(rates)))
-    axes.set_xlabel(f"TFLOP/s: {data['title']}")
+    figure.supxlabel(_split(figure, f"TFLOP/s: {data['title']}"), fontsize=10)
     axes.tick_params(axis="y", length=0)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
@@ -164,7 +168,8 @@ _SIZES = (256, 512, 1024, 2048, 4096, 8192)
 
 def draw_sizes(figure: Any, data: Any, theme: Theme) -> None:
     """Draw a panel for each layout; the peak of the pipe is the top of each."""
-    panels = figure.subplots(2, 2, sharex=True, sharey=True).flat
+    rows, columns = (4, 1) if _narrow(figure) else (2, 2)
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True).flat
     for axes, (layout, what) in zip(panels, LAYOUTS.items(), strict=True):
         if data["random"][layout]:
             sizes, ours, theirs = zip(*data["random"][layout], strict=True)
@@ -184,9 +189,15 @@ def draw_sizes(figure: Any, data: Any, theme: Theme) -> None:
     dots = [_key(theme.ours, "o", "", "sgemm, random"), _key(theme.cublas, "x", "", "cuBLAS, random")]
     lines = [_key(theme.ours, "", "-", "sgemm, square"), _key(theme.cublas, "", "--", "cuBLAS, square")]
     handles = (lines if squares else []) + dots
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, columnspacing=1.2)
+    figure.legend(
+        handles=handles,
+        loc="outside upper center",
+        ncols=2 if _narrow(figure) else len(handles),
+        frameon=False,
+        columnspacing=1.2,
+    )
     figure.supylabel(f"TFLOP/s; top: peak of the FP32 pipe, {data['peak']:.1f}", fontsize=10)
-    figure.supxlabel(f"size, the cube root of M N K: {data['title']}", fontsize=10)
+    figure.supxlabel(_split(figure, f"size, the cube root of M N K: {data['title']}"), fontsize=10)
 
 
 def _key(color: str, marker: str, line: str, label: str) -> Any:
@@ -225,12 +236,13 @@ def draw_random(figure: Any, data: Any, theme: Theme) -> None:
     axes.axhline(1.0, color=theme.ink, linewidth=1)
     middles, means = _means(points)
     axes.plot(middles, means, color=theme.ink, linewidth=1.6, label=f"geometric mean by decade; of all: {mean:.2f}")
-    axes.set(xscale="log", yscale="log", xlabel=f"FLOP: {data['title']}", ylabel="speed, cuBLAS FP32 = 1")
+    axes.set(xscale="log", yscale="log", ylabel="speed, cuBLAS FP32 = 1")
+    axes.set_xlabel(_split(figure, f"FLOP: {data['title']}"))
     least, *_, most = sorted(speed for _, speed in points)
     _ticks(axes.set_yticks, (0.25, 0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8), least / 1.3, most * 1.3)
     axes.minorticks_off()
     axes.grid(axis="y")
-    figure.legend(loc="outside upper center", ncols=2, frameon=False, columnspacing=1.2)
+    figure.legend(loc="outside upper center", ncols=1 if _narrow(figure) else 2, frameon=False, columnspacing=1.2)
 
 
 def _means(points: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
@@ -272,7 +284,7 @@ def select_rooflines(files: Mapping[str, Data]) -> Any:
 
 def draw_rooflines(figure: Any, data: Any, theme: Theme) -> None:
     """Draw the rungs under the roofs of device memory and of shared memory."""
-    panels = figure.subplots(1, 2, sharey=True)
+    panels = figure.subplots(2, 1) if _narrow(figure) else figure.subplots(1, 2, sharey=True)
     slowest = min(rate for *_, rate in data["rungs"])
     roofs = ((1, "global memory", data["global"]), (2, "shared memory", data["shared"]))
     for axes, (column, name, bandwidth) in zip(panels, roofs, strict=True):
@@ -295,8 +307,19 @@ def draw_rooflines(figure: Any, data: Any, theme: Theme) -> None:
         axes.minorticks_off()
         axes.set_title(f"{name}: {bandwidth:.3g} TB/s", fontsize=10)
         axes.grid()
-    panels[0].set_ylabel("TFLOP/s")
-    figure.supxlabel(f"numbers: rungs; {data['title']}", fontsize=9)
+    for axes in panels if _narrow(figure) else panels[:1]:
+        axes.set_ylabel("TFLOP/s")
+    title = f"numbers: rungs; {data['title']}"
+    figure.supxlabel(title.replace("rates: ", "rates:\n") if _narrow(figure) else title, fontsize=9)
+
+
+def _narrow(figure: Any) -> bool:
+    return bool(figure.get_figwidth() < WIDTH)
+
+
+def _split(figure: Any, title: str) -> str:
+    """Return a title of two parts, on two lines in the narrow form."""
+    return title.replace(": ", ":\n", 1) if _narrow(figure) else title
 
 
 def _ticks(place: Callable[..., object], candidates: Sequence[float], least: float, most: float) -> None:
@@ -341,14 +364,15 @@ def draw_curves(figure: Any, data: Any, theme: Theme) -> None:
     for number, (places, rates) in enumerate(lines):
         style = {"color": theme.ours} if number in winners else {"color": theme.cublas, "linewidth": 0.6, "alpha": 0.6}
         axes.plot(places, rates, marker=".", markersize=3, **style)
-    axes.set(xscale="log", xlabel=f"elements of C in whole tiles, K = 1024: {data['title']}", ylabel="TFLOP/s")
+    axes.set(xscale="log", ylabel="TFLOP/s")
+    axes.set_xlabel(_split(figure, f"elements of C in whole tiles, K = 1024: {data['title']}"))
     axes.set_ylim(0)
     axes.grid()
     handles = [
         _key(theme.ours, ".", "-", f"{len(winners)} configs, each the fastest for some size of C"),
         _key(theme.cublas, ".", "-", f"{len(lines) - len(winners)} others"),
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False)
+    figure.legend(handles=handles, loc="outside upper center", ncols=1 if _narrow(figure) else 2, frameon=False)
 
 
 def _between(at: float, places: Sequence[float], rates: Sequence[float]) -> float:
@@ -377,15 +401,21 @@ def select_precision(files: Mapping[str, Data]) -> Any:
 def draw_precision(figure: Any, data: Any, theme: Theme) -> None:
     """Draw a point for each precision or library, named beside it."""
     axes = figure.add_subplot()
+    ours = [name for name, *_ in data["points"] if name.startswith("fastsgemm")]
     for name, rate, error in data["points"]:
-        own = name.startswith("fastsgemm")
+        own = name in ours
         color = theme.ours if own else theme.cublas
         axes.plot(rate, error, "o", color=color, markersize=8 if own else 5)
-        shift = {"xytext": (6, 5 if own else -12), "textcoords": "offset points"}
+        # Of two other libraries with about the same error, the name of the slower one stands above.
+        behind = any(
+            rate < faster and 0.5 < error / near < 2 for other, faster, near in data["points"] if other not in ours
+        )
+        shift = {"xytext": (6, 5 if own or behind else -20 if _narrow(figure) else -12), "textcoords": "offset points"}
         axes.annotate(name, (rate, error), color=color, fontweight="bold" if own else "normal", **shift)
-    axes.set(xscale="log", yscale="log", xlabel=f"TFLOP/s: {data['title']}", ylabel="relative error (lower is better)")
+    axes.set(xscale="log", yscale="log", ylabel="relative error (lower is better)")
+    figure.supxlabel(_split(figure, f"TFLOP/s: {data['title']}"), fontsize=10)
     rates = [rate for _, rate, _ in data["points"]]
-    axes.set_xlim(min(rates) / 1.5, max(rates) * 2.2)  # room for names on the right
+    axes.set_xlim(min(rates) / 1.5, max(rates) * (5 if _narrow(figure) else 2.2))  # room for names on the right
     _ticks(axes.set_xticks, (10, 20, 50, 100, 200, 500, 1000), *axes.get_xlim())
     axes.margins(y=0.15)
     axes.minorticks_off()
@@ -393,12 +423,12 @@ def draw_precision(figure: Any, data: Any, theme: Theme) -> None:
 
 
 FIGURES = {
-    "ladder": Drawing(select_ladder, draw_ladder, 3.6),
-    "random": Drawing(select_random, draw_random, 4.0),
-    "sizes": Drawing(select_sizes, draw_sizes, 5.4),
-    "rooflines": Drawing(select_rooflines, draw_rooflines, 3.6),
-    "curves": Drawing(select_curves, draw_curves, 4.0),
-    "precision": Drawing(select_precision, draw_precision, 3.8),
+    "ladder": Drawing(select_ladder, draw_ladder, 3.6, 3.6),
+    "random": Drawing(select_random, draw_random, 4.0, 3.9),
+    "sizes": Drawing(select_sizes, draw_sizes, 5.4, 8.0),
+    "rooflines": Drawing(select_rooflines, draw_rooflines, 3.6, 6.0),
+    "curves": Drawing(select_curves, draw_curves, 4.0, 3.6),
+    "precision": Drawing(select_precision, draw_precision, 3.8, 3.8),
 }
 
 
@@ -408,7 +438,7 @@ def digest(data: Any) -> str:
     return hashlib.sha256(plain).hexdigest()[:32]
 
 
-def svg(name: str, data: Any, theme: Theme) -> str:
+def svg(name: str, data: Any, theme: Theme, narrow: bool = False) -> str:
     """Draw a figure and return its SVG, which is the same for the same data and matplotlib."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -430,8 +460,9 @@ def svg(name: str, data: Any, theme: Theme) -> str:
         "ytick.color": theme.ink,
     }
     with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(WIDTH, FIGURES[name].height), layout="constrained")
-        FIGURES[name].draw(figure, data, theme)
+        one = FIGURES[name]
+        figure = Figure(figsize=(NARROW, one.narrow) if narrow else (WIDTH, one.height), layout="constrained")
+        one.draw(figure, data, theme)
         out = io.StringIO()
         metadata = {"Date": None, "Creator": None, "Title": name}
         figure.savefig(out, format="svg", metadata=metadata)
@@ -454,12 +485,13 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     files, folder = read_files(root), root / "docs" / "figures"
     selected = {name: one.select(files) for name, one in FIGURES.items()}
     wanted = {
-        folder / f"{name}-{variant}.svg": (name, data, theme)
+        folder / f"{name}-{form}{variant}.svg": (name, data, theme, bool(form))
         for name, data in selected.items()
         if data is not None
         for variant, theme in THEMES.items()
+        for form in ("", "narrow-")
     }
-    old = [path for path, (_, data, _) in wanted.items() if options.all or stale(path, data)]
+    old = [path for path, (_, data, *_) in wanted.items() if options.all or stale(path, data)]
     if options.check:
         if old:
             print(f"out of date: {', '.join(path.name for path in old)}; run tools/draw_figures.py", file=sys.stderr)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fastsgemm.ladder.counts import CountedRow, Table
-from fastsgemm.rungs import find
+from fastsgemm.ladder.counts import Table
 from page_tables.markdown import Data, header, line
 
 NOT_COUNTED = (
@@ -13,31 +12,9 @@ REPEATED = "of stores, with repeats"  # the metric's name in tests/sim/ncu_count
 
 
 def counts_texts(counts: Table) -> dict[str, str]:
-    """Return the simulated device's counts: one table, and a line for each rung."""
-    of_rungs = {f"counts-{row.name}": _counts_of(row) for row in counts.rows}
-    if counts.fp16x3 is not None:
-        of_rungs["counts-fp16x3"] = counts.fp16x3_markdown()
-    return {"counts": f"{counts.heading()}.\n\n{counts.markdown()}"} | of_rungs
-
-
-def _counts_of(row: CountedRow) -> str:
-    traffic = (
-        f"sectors: {row.loads_a.sectors_per_request:.3g} a load of A, {row.loads_b.sectors_per_request:.3g} a load of "
-        f"B, {row.stores_c.sectors_per_request:.3g} a store of C; "
-        f"{(row.loads_a.requests + row.loads_b.requests) / row.fmas:.3g} global loads an FMA"
-    )
-    shared = "no shared memory"
-    if row.shared_loads.requests:
-        shared = (
-            f"{row.shared_loads.words / row.fmas:.4g} words of shared memory an FMA, in "
-            f"{row.shared_loads.requests / row.fmas:.4g} loads; wavefronts: "
-            f"{row.shared_loads.wavefronts_per_request:.3g} a load, {row.shared_stores.wavefronts_per_request:.3g} a "
-            f"store; {row.barriers:.0f} barriers, {row.shared_bytes} bytes of shared memory"
-        )
-    held = f"{row.registers} registers, occupancy {row.occupancy:.0%}"
-    limit = "" if row.occupancy == 1.0 else f", limited by {row.limited_by}"
-    others = f"{row.others_per_fma:.3g} instructions beside each FMA"
-    return f"> {find(row.name).config(**row.constants)}: {traffic}; {shared}; {others}; {held}{limit}."
+    """Return the simulated device's counts as tables: of all rungs for a square, and of the kernels of rung 11."""
+    tensor_cores = {} if counts.fp16x3 is None else {"counts-fp16x3": counts.fp16x3_markdown()}
+    return {"counts": f"{counts.heading()}.\n\n{counts.markdown()}"} | tensor_cores
 
 
 def counters_texts(found: Data | None) -> dict[str, str]:
