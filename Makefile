@@ -42,7 +42,7 @@ define HELP
 test         set up .venv on first use, then run the quick tests; GPU tests run if there is a GPU
 test-all     the same, then the slow tests: every architecture, every shipped config, every barrier left out
 test-gpu     only the tests that need a GPU
-demo         set up .venv on first use, show this machine, run the ladder on its GPU or on the simulated device
+demo         set up .venv on first use, show the shipped result, and run the ladder on this GPU or on the simulated device
 check        lint, types, documentation against its data, then the quick tests
 lint         the same without the tests
 nvrtc        run every rung on every simulated architecture with NVRTC 12 and NVRTC 13

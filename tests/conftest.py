@@ -15,6 +15,7 @@ import pytest
 import python_kernels
 from hypothesis import settings
 from msgspec import structs
+from skips import pytest_terminal_summary as pytest_terminal_summary
 
 from fastsgemm import device, host, private_files, resources, rungs
 from fastsgemm.call import arrays

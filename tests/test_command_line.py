@@ -1,19 +1,25 @@
 import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
+from functools import cache
 
 import kernel_texts
+import numpy as np
 import pytest
 
 from fastsgemm import __version__
 from fastsgemm import command_line as command
+from fastsgemm.bench import stored
+from fastsgemm.bench.sets import SETS
 from fastsgemm.command_line import main
 from fastsgemm.errors import NoNvrtcError
-from fastsgemm.ladder import simulated
+from fastsgemm.ladder import info, simulated
 from fastsgemm.problem import Problem
-from fastsgemm.rungs import IEEE
-from fastsgemm.tuning import tuner
+from fastsgemm.rungs import IEEE, RUNGS
+from fastsgemm.tuning import first_use, tuner
 
 
 @pytest.fixture(scope="module")
@@ -39,20 +45,107 @@ def small(monkeypatch, climb_once):
     monkeypatch.setattr(simulated, "climb", climb_once)
 
 
-def test_no_command_shows_the_machine_and_the_ladder(on_host, capsys):
+def test_no_command_shows_the_shipped_result_and_what_the_host_does(on_host, capsys):
     assert main([]) == 0
     out = capsys.readouterr().out
-    assert "kernel cache" in out
-    assert "64 x 64 x 64" in out
-    assert "NumPy" in out
+    shipped, rows = stored.run(), {row["name"]: row for row in stored.run()["ladder"]}
+    assert f"Measured on one {shipped['device']}, {shipped['date']}: 4096 x 4096 x 4096\nTFLOP/s\n" in out
+    assert re.search(rf"^9 pipelined +█+[▏▎▍▌▋▊▉]? {rows['pipelined']['tflops']:.3g}$", out, re.MULTILINE)
+    assert re.search(rf"^cuBLAS +█+[▏▎▍▌▋▊▉]? {rows['cuBLAS']['tflops']:.3g}$", out, re.MULTILINE)
+    speeds = [row["percent"] for name in SETS for row in shipped[name]]
+    said = " ".join(out.split())
+    assert f"On {len(speeds)} other problems" in said
+    assert f"cuBLAS is faster on {sum(speed < 100 for speed in speeds)}." in said
+    assert "NumPy's product through sgemm, 64 x 64 x 64: " in out
 
 
-def test_without_a_device_the_ladder_is_climbed_on_the_simulated_one_too(no_driver, capsys):
+def test_without_a_device_the_counts_are_explained(no_driver, capsys):
     assert main([]) == 0
     out = capsys.readouterr().out
-    assert "32 x 32 x 32 with the constants for 4096 x 4096 x 4096 on a simulated NVIDIA H200" in " ".join(out.split())
-    assert [line for line in out.splitlines() if line.startswith("1 naive") and "32.0" in line]
-    assert f"{len(IEEE) - 1} rungs are the same bits" in out  # rung 10 shares K out
+    said = " ".join(out.split())
+    assert "Here no NVIDIA driver was found, so NumPy multiplies host arrays." in said and "note" not in out
+    assert "Counted just now on a simulated NVIDIA H200 (sm_90): 32 x 32 x 32" in out
+    assert "1 naive 32 sectors of 32 bytes in the busiest load: a warp reads a column of A" in said
+    assert "2 coalesced 4 sectors of 32 bytes in the busiest load, 32 before: neighbouring threads" in said
+    assert f"The {len(IEEE) - 1} rungs that sum in one chain" in out  # rung 10 shares K out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+class Timed:
+    """A ladder of two rungs and cuBLAS, timed by NumPy's own product on the host."""
+
+    def __init__(self, monkeypatch):
+        self.asked = []
+        self.info = info.Info(
+            fastsgemm=__version__, python="3", numpy="2", backend="cuda", simulated=None, driver="580", nvrtc="13.0",
+            devices=(info.DeviceRow(0, "NVIDIA X", "sm_90", 132, 232448),), cache_folder=None, cache_kernels=0,
+            cache_bytes=0, choice=None, notes=(),
+        )  # fmt: skip
+        monkeypatch.setattr(command.info, "collect", lambda problem: self.info)
+        monkeypatch.setattr(command.device, "host_backend", cache(lambda: "cuda"))
+        monkeypatch.setitem(command._LADDERS, "cuda", self.climb)
+
+    def climb(self, problem, chosen, tried):
+        self.asked.append(problem)
+        a, b, c = command.contenders.operands(Problem(64, 64, 64))
+
+        def work():
+            np.matmul(a, b, out=c)
+
+        def result(work):
+            c.fill(np.nan)
+            work()
+            return c
+
+        ms = iter([[4.0, 2.0], [1.0, 2.0]])
+        products = [command.contenders.Product(rung.name, rung.number, {}, work) for rung in (RUNGS[0], RUNGS[8])]
+        beside = command.contenders.Product("cuBLAS through X", None, {}, work)
+        place = command.contenders.Contenders(
+            Problem(64, 64, 64),
+            "NVIDIA X",
+            "device time",
+            a,
+            b,
+            tuple(products),
+            beside,
+            result,
+            lambda works: next(ms),
+        )
+        return command.measured.climb(place)
+
+
+def test_with_a_device_its_ladder_stands_beside_the_shipped_one(monkeypatch, capsys):
+    timed = Timed(monkeypatch)
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert timed.asked == [stored.problem()] == [Problem(4096, 4096, 4096)]
+    there = {row["name"]: row for row in stored.run()["ladder"]}
+    lines = out[out.index("TFLOP/s here and on one NVIDIA H200") :].splitlines()
+    flops = 2 * 64**3
+    for line, name, ms, percent in zip(
+        lines[2:], ("naive", "pipelined", "cuBLAS"), (4, 1, 2), (50, 200, 100), strict=False
+    ):
+        *_, here, own, other, others = line.split()
+        assert float(here) == pytest.approx(flops / ms / 1e9, rel=1e-3) and float(own) == percent
+        assert float(other) == pytest.approx(there[name]["tflops"], rel=1e-3)
+        assert float(others) == pytest.approx(there[name]["percent"], abs=0.05)
+    assert "sm_90 is in the tuning database, so no call tunes." in out
+
+
+@pytest.mark.parametrize(
+    ("allowed", "words"),
+    [
+        (True, "sm_75 is not in the tuning database: the first call tunes for about 18 s, once. All rungs"),
+        (False, "sm_75 is not in the tuning database, and FASTSGEMM_TUNE=off: generic constants are used. All rungs"),
+    ],
+)
+def test_an_unknown_device_is_told_how_long_its_first_tuning_takes(monkeypatch, capsys, allowed, words):
+    timed = Timed(monkeypatch)
+    timed.info = replace(timed.info, devices=(replace(timed.info.devices[0], arch="sm_75"),))
+    monkeypatch.setattr(first_use, "allowed", lambda: allowed)
+    assert main([]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert words in said and said.endswith("with this device's own constants: fastsgemm tune, about 8 minutes.")
 
 
 def test_without_nvrtc_there_is_only_the_host(no_driver, monkeypatch, capsys):

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CARRIED = {
     *(path.relative_to(ROOT).as_posix() for path in (ROOT / "cuda_src").rglob("*.cu*")),
     *(path.relative_to(ROOT).as_posix() for path in (ROOT / "tuning_db").rglob("*.json")),
+    "docs/data/benchmarks.json",
 }
 MODULES = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
 
@@ -44,6 +45,7 @@ def test_the_checkout_has_what_is_looked_for():
 def test_this_installation_finds_its_folders():
     assert (resources.folder("cuda_src") / "01_naive.cu").is_file()
     assert (resources.folder("tuning_db") / "generic.json").is_file()
+    assert (resources.folder("docs/data") / "benchmarks.json").is_file()
 
 
 def test_the_wheel_is_pure_and_carries_everything(built):

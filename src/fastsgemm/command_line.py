@@ -8,14 +8,17 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from fastsgemm import __version__, device, preparation, rungs
 from fastsgemm.bench import command as bench
+from fastsgemm.bench import overview, stored
 from fastsgemm.errors import CompileError, DeviceError, FastsgemmError, ShapeError, UnknownRungError
 from fastsgemm.heuristics.explanation import explain
 from fastsgemm.jit import cache
 from fastsgemm.ladder import bars, contenders, info, measured
+from fastsgemm.ladder.counts import Table
+from fastsgemm.ladder.measured import Ladder
 from fastsgemm.problem import WRITTEN, Problem, parse
 from fastsgemm.progress import say, show
 from fastsgemm.rungs import PRECISIONS, RUNGS, Rung
@@ -29,36 +32,22 @@ _ERROR = 2  # exit code for an error of the caller or the machine
 _WRONG_RESULT = 1  # exit code
 
 
-class Climbed(Protocol):
-    """The result of a ladder, measured or simulated."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether every result was correct."""
-
-    def text(self) -> str:
-        """Return this as text for a terminal."""
-
-    def json(self) -> dict[str, Any]:
-        """Return this as plain data, ready for `json.dumps`."""
-
-
 Tried = Mapping[str, int]  # values by name of the constant
 
 
-def _on_cuda(problem: Problem, chosen: Sequence[Rung], tried: Tried, ordinal: int = 0) -> Climbed:
+def _on_cuda(problem: Problem, chosen: Sequence[Rung], tried: Tried, ordinal: int = 0) -> Ladder | Table:
     with contenders.on_device(problem, chosen, ordinal, tried) as place:
         return measured.climb(place)
 
 
-def _on_host(problem: Problem, chosen: Sequence[Rung], tried: Tried) -> Climbed:
+def _on_host(problem: Problem, chosen: Sequence[Rung], tried: Tried) -> Ladder | Table:
     if tried:
         raise DeviceError("--config tries constants of kernels, which do not run on the host; add --device sim")
     with contenders.on_host(problem, chosen) as place:
         return measured.climb(place)
 
 
-def _on_simulation(problem: Problem, chosen: Sequence[Rung], tried: Tried, name: str | None = None) -> Climbed:
+def _on_simulation(problem: Problem, chosen: Sequence[Rung], tried: Tried, name: str | None = None) -> Ladder | Table:
     from fastsgemm.ladder import simulated  # other commands do not need it
     from fastsgemm.sim import Machine
 
@@ -66,7 +55,7 @@ def _on_simulation(problem: Problem, chosen: Sequence[Rung], tried: Tried, name:
 
 
 # How to run the ladder, by value of FASTSGEMM_DEVICE.
-_LADDERS: dict[str, Callable[[Problem, Sequence[Rung], Tried], Climbed]] = {
+_LADDERS: dict[str, Callable[[Problem, Sequence[Rung], Tried], Ladder | Table]] = {
     "cuda": _on_cuda,
     "host": _on_host,
     "sim": _on_simulation,
@@ -101,17 +90,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _everything(options: argparse.Namespace) -> int:
     found = info.collect(DEFAULT_SIZE)
     if not options.json:
-        show(found.text(), end="\n\n")
+        show(overview.opening(found), end="\n\n")
     climbs = {"ladder": device.host_backend()}
     if climbs["ladder"] == "host" and found.nvrtc is not None:  # the host has no rungs to show
         climbs["simulated"] = "sim"
     ladders = {}
     for name, backend in climbs.items():
-        ladders[name] = climbed = _LADDERS[backend](_default_size(backend), (), {})
+        # On a device the problem of the shipped ladder, which is shown beside it.
+        size = stored.problem() if backend == "cuda" else _default_size(backend)
+        ladders[name] = climbed = _LADDERS[backend](size, (), {})
         if not options.json:
-            show(climbed.text(), end="\n\n")
+            show(overview.result(climbed), end="\n\n")
     if options.json:
         _print_json({"info": found.json()} | {name: climbed.json() for name, climbed in ladders.items()})
+    else:
+        show(overview.closing(found))
     return 0 if all(climbed.ok for climbed in ladders.values()) else _WRONG_RESULT
 
 
@@ -230,12 +223,12 @@ architecture, such as sm_90."""
 
 
 def _parser() -> argparse.ArgumentParser:
-    square, simulated = DEFAULT_SIZE, SIMULATED_SIZE
+    simulated = SIMULATED_SIZE
     parser = argparse.ArgumentParser(
         prog="fastsgemm",
-        description="float32 matrix multiplication for NVIDIA GPUs. Without a command: show what this machine has, "
-        f"then run the ladder of kernels at {square.M} x {square.N} x {square.K}. Without a device: run it on the host "
-        f"and, at {simulated.M} x {simulated.N} x {simulated.K}, on a simulated device.",
+        description="float32 matrix multiplication for NVIDIA GPUs. Without a command: show what this machine has, run "
+        "the ladder of kernels, and show it beside the shipped result. Without a device: show the shipped result, and "
+        f"count at {simulated.M} x {simulated.N} x {simulated.K} what the kernels do on a simulated device.",
         epilog=_EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"fastsgemm {__version__}")

@@ -94,6 +94,11 @@ class Rung(Struct, frozen=True, cache_hash=True):
         return self.guarded or self.precision != PRECISIONS[0]
 
     @property
+    def searched(self) -> bool:
+        """Whether its constants are searched on a device; rungs 1 to 6 show one idea each, with fixed ones."""
+        return self.number > 6
+
+    @property
     def kernel(self) -> str:
         """The ``extern "C"`` name in `file`; see `kernel_name`."""
         return kernel_name(self.file)

@@ -204,9 +204,23 @@ def test_every_set_has_problems():
     assert list(sets()) == list(SETS)
 
 
-@pytest.mark.parametrize("device", ["cuda", "sim", "sm_90"])
-def test_without_a_device_the_message_says_what_still_works(bench, no_driver, device):
-    code, _, err = bench("--device", device)
-    assert code == 2 and err.count("\n") == 1
+@pytest.mark.parametrize(
+    "given",
+    [("--device", "sim"), ("--device", "sm_90"), ("--size", "64"), ("--set", "narrow"), ("--output", "@out.json")],
+)
+def test_without_a_device_the_message_says_what_still_works(bench, no_driver, given):
+    code, out, err = bench(*given)
+    assert code == 2 and out == "" and err.count("\n") == 1
     assert "the report of an earlier run: fastsgemm bench --input FILE" in err
-    assert ("has counts and no times" in err) is (device == "sim")
+    assert ("has counts and no times" in err) is ("sim" in given)
+
+
+def test_without_a_device_the_shipped_report_is_shown_and_said_to_be_it(bench, no_driver):
+    shipped = json.loads((ROOT / "docs" / "data" / "benchmarks.json").read_text())
+    code, out, err = bench()
+    assert code == 0 and out == bench("--input", str(ROOT / "docs" / "data" / "benchmarks.json"))[1]
+    assert out.startswith(f"# fastsgemm beside cuBLAS FP32 on one {shipped['device']}\n")
+    assert err == (
+        "fastsgemm: no NVIDIA driver was found; this is the shipped report of one "
+        f"{shipped['device']}, {shipped['date']}\n"
+    )

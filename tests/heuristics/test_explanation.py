@@ -1,8 +1,11 @@
 import json
+from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from fastsgemm import device, explain, preparation, resources, rungs
+from fastsgemm.command_line import _parser
 from fastsgemm.errors import ConfigError, DeviceError, NoDriverError, ShapeError, UnknownRungError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choice, database, fp16x3
@@ -14,7 +17,7 @@ from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import Bar
 from fastsgemm.request import Request, resolve
 from fastsgemm.tuning import tuner
-from fastsgemm.tuning.plan import plan_run
+from fastsgemm.tuning.plan import plan_run, tunable
 from fastsgemm.tuning.spaces import CLASSIC
 
 
@@ -205,3 +208,44 @@ def test_packed_operands_the_shares_of_a_cut_and_other_ways_are_named():
     assert names[0] == f"A and B packed, cut before {found.choice.cut}" and {"A and B packed", "as they lie"} < {*names}
     assert f"others     {found.choice.ways[1].ms:.4g} ms  {names[1]}: pipelined " in text
     assert f"time       {found.choice.ms:.4g} ms" in text and "(predicted)" in text
+
+
+@pytest.mark.parametrize(
+    ("asked", "last"),
+    [
+        ({}, "nothing: this problem was tuned on this device"),
+        ({"M": 999}, "fastsgemm tune --rung pipelined --size 999,1000,1000, on one NVIDIA H200: measures what is"),
+        ({"M": 8, "batch": 3}, "fastsgemm tune --rung skinny --size 8,1000,1000,x3, on one NVIDIA H200: measures"),
+        ({"M": 4001, "N": 4001, "layout": "SYM"}, "fastsgemm tune --rung pipelined --size 4001,4001,1000,SYM, on one"),
+        ({"device": "sm_75"}, "fastsgemm tune, on any device of sm_75: measures times, from which every problem"),
+        ({"device": "sm_75", "rung": 8}, "fastsgemm tune --rung warptiled, on any device of sm_75: measures times"),
+        ({"rung": "smem_tiled"}, "nothing: no command searches the constants of rung smem_tiled"),
+        ({"batch_invariant": True}, "nothing: no command searches the constants of the one order of summation"),
+        ({"M": 1, "batch_invariant": True}, "nothing: no command searches the constants of the one order of summation"),
+        ({"M": 4096, "N": 4096, "precision": "fp16x3"}, "nothing: its times were measured on this device"),
+        (
+            {"rung": "fp16x3", "device": "NVIDIA GeForce RTX 4090"},
+            "fastsgemm tune --rung fp16x3, on one NVIDIA GeForce RTX 4090: measures its tiles and rates there",
+        ),
+    ],
+)
+def test_it_ends_with_the_command_that_could_improve_it(asked, last):
+    found = explain(**{"M": 1000, "N": 1000, "K": 1000, "device": "NVIDIA H200"} | asked)
+    improve = str(found).splitlines()[-1]
+    assert improve.startswith(f"improve    {last}")
+    assert found.command == found.json()["command"] == (None if "nothing:" in last else last.partition(", on ")[0])
+    if found.command:
+        _parser().parse_args(found.command.split()[1:])
+
+
+def test_a_record_of_another_device_of_the_architecture_can_be_improved():
+    """It decides there, but was not measured there."""
+    found = explain(1000, 1000, 1000, device="NVIDIA H200")
+    found = replace(found, device=structs.replace(found.device, name="NVIDIA GH200"))
+    assert str(found).endswith(
+        "fastsgemm tune --rung pipelined --size 1000,1000,1000, on one NVIDIA GH200: tunes it there"
+    )
+
+
+def test_a_rung_is_called_searched_where_it_can_be_tuned():
+    assert {rung.name for rung in rungs.RUNGS if rung.searched} == {*tunable()}

@@ -17,7 +17,8 @@ from fastsgemm.tuning.output_file import refuse_same, refuse_unwritable
 
 DESCRIPTION = (
     "Check and time sgemm beside cuBLAS, which needs PyTorch, on fixed sets of problems; all take some minutes. "
-    "With --compare, compare with an earlier run on the same kind of device and exit with 1 if a figure is slower."
+    "With --compare, compare with an earlier run on the same kind of device and exit with 1 if a figure is slower. "
+    "Without a device and without options: show the report of the run that this version ships."
 )
 
 _ELSEWHERE = "Without a device, this prints the report of an earlier run: fastsgemm bench --input FILE"
@@ -69,7 +70,7 @@ def bench_as_asked(options: argparse.Namespace) -> int:
     for path in (options.output, options.report):
         if path:
             refuse_unwritable(path)
-    data = _read(options.input) if options.input else _measured(options)
+    data = _read(options.input) if options.input else _measured(options) or _shipped()
     if old is not None and old["device"] != data["device"]:
         raise RecordError(f"{options.compare} is of one {old['device']}, this run is of one {data['device']}")
     compared = comparison.verdicts(old, data) if old is not None else []
@@ -86,7 +87,15 @@ def bench_as_asked(options: argparse.Namespace) -> int:
     return _SLOWER if any(one.verdict == "slower" for one in compared) else 0
 
 
-def _measured(options: argparse.Namespace) -> dict[str, Any]:
+def _shipped() -> dict[str, Any]:
+    from fastsgemm.bench import stored
+
+    say(f"fastsgemm: no NVIDIA driver was found; this is the shipped report of {stored.place()}")
+    return stored.run()
+
+
+def _measured(options: argparse.Namespace) -> dict[str, Any] | None:
+    """Return the results of this machine; None where it has no driver and nothing but a report was asked for."""
     from fastsgemm.bench import problem_sets, suite
 
     if options.device.lower() == "sim":
@@ -99,6 +108,8 @@ def _measured(options: argparse.Namespace) -> dict[str, Any]:
     try:
         return suite.run(samples, options.device)
     except NoDriverError as error:
+        if options.device == "cuda" and not (options.size or options.set or options.output or options.compare):
+            return None
         raise NoDriverError(f"{error}. {_ELSEWHERE}") from error
 
 

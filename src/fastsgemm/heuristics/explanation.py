@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fastsgemm import arguments, device, known_devices
+from fastsgemm import arguments, device, known_devices, rungs
 from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import choice, database, fp16x3
+from fastsgemm.heuristics import choice, database, fp16x3, fp16x3_rates
 from fastsgemm.heuristics.choice import Choice, Share, Way
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
 from fastsgemm.problem import Problem, as_data, checked, of, spell
 from fastsgemm.request import of_problem, resolve
-from fastsgemm.rungs import Rung
+from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
 _SHOWN = 4  # other ways
 _SYMMETRIC = "symmetric  computes one triangle, stores each result twice"
@@ -51,6 +51,32 @@ class Explanation:
         """The rung's name: of several shares, that of the larger one."""
         return self.choice.rung.name
 
+    @property
+    def command(self) -> str | None:
+        """The command that could improve the choice, to be run on this device; None if no command would."""
+        return self._improvement[0]
+
+    @property
+    def _improvement(self) -> tuple[str | None, str]:
+        """The command, and what it would do, or why there is none."""
+        found, rung = self.choice, self.choice.rung
+        if found.tile is not None:
+            if fp16x3_rates.load(self.device.arch, self.device.name).device == self.device.name:
+                return None, "its times were measured on this device"
+            return "fastsgemm tune --rung fp16x3", "measures its tiles and rates there"
+        if not rung.searched:
+            return None, f"no command searches the constants of rung {rung.name}"
+        if rung is SKINNY_IN_ORDER or found.config.constants.get("SEGMENT"):
+            return None, "no command searches the constants of the one order of summation"
+        if found.rule == choice.NEAREST:
+            which = "" if rung in rungs.DEFAULTS else f" --rung {rung.name}"
+            return f"fastsgemm tune{which}", "measures times, from which every problem is predicted"
+        evidence = found.evidence
+        if found.rule == choice.EXACT and isinstance(evidence, Record) and evidence.device == self.device.name:
+            return None, "this problem was tuned on this device"
+        why = "tunes it there" if found.rule == choice.EXACT else "measures what is predicted here"
+        return f"fastsgemm tune --rung {rung.name} --size {spell(self.problem)}", why
+
     def json(self) -> dict[str, Any]:
         """Return it as plain data."""
         found = self.choice
@@ -60,6 +86,7 @@ class Explanation:
             "problem": as_data(self.problem),
             "precision": self.precision,
             "rung": self.rung,
+            "command": self.command,
         }
         if self.precision != "ieee":
             asked |= {"why": found.why, "fp16x3_ms": found.tensor_ms}
@@ -86,6 +113,12 @@ class Explanation:
         )
 
     def __str__(self) -> str:
+        command, why = self._improvement
+        place = self.device.name if self.device.name.startswith("any ") else f"one {self.device.name}"
+        improve = f"nothing: {why}" if command is None else f"{command}, on {place}: {why}"
+        return "\n".join([*self._lines(), f"improve    {improve}"])
+
+    def _lines(self) -> list[str]:
         p, found = self.problem, self.choice
         times = "" if p.batch == 1 else f"{p.batch} times "
         lines = [f"problem    {times}{p.M} x {p.N} x {p.K}, {p.layout}, on {self.device.name} ({self.device.arch})"]
@@ -93,7 +126,7 @@ class Explanation:
             lines.append(f"precision  {self.precision}: {found.why}")
         lines.append(f"rung       {self.rung}")
         if found.tile is not None:
-            return "\n".join([*lines, *_of_rung_11(p, found), *([_SYMMETRIC] if found.triangle else [])])
+            return [*lines, *_of_rung_11(p, found), *([_SYMMETRIC] if found.triangle else [])]
         lines += [
             f"constants  {found.config}",
             f"rule       {found.rule}: {_RULES[found.rule]}",
@@ -116,7 +149,7 @@ class Explanation:
             time = "" if way.ms is None else f"{way.ms:.4g} ms  "
             configs = " + ".join(f"{one.rung.name} {one.config}" for one in way.shares)
             lines.append(f"{'others' if number == 0 else '':10} {time}{way.name}: {configs}")
-        return "\n".join(lines)
+        return lines
 
 
 def _span(share: Share) -> str:
