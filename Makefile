@@ -117,6 +117,7 @@ lint: $(READY)
 	$(RUN) tools/draw_rooms.py --check
 	$(RUN) tools/draw_figures.py --check
 	$(RUN) tools/draw_ladder.py --check
+	$(RUN) tools/draw_diagrams.py --check
 
 bench: $(READY)
 	mkdir -p $(dir $(BENCH_JSON))
