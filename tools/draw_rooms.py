@@ -1,34 +1,32 @@
 #!/usr/bin/env python3
-"""Draw the rooms of the package and the way of a call through them, and write the tables of docs/architecture.md.
+"""Draw which room of the package imports which, and write the tables of docs/architecture.md.
 
-    tools/draw_rooms.py            write docs/rooms.svg and the tables
-    tools/draw_rooms.py --check    change nothing; fail where the picture or a table is not what the code gives; a
-                               count of lines may be off by a tenth, so that not every edit needs a new picture
+    tools/draw_rooms.py            write docs/figures/rooms-*.svg and the tables
+    tools/draw_rooms.py --check    change nothing; fail where a picture or a table is not what the code gives; a count
+                                   of lines may be off by a tenth, so that not every edit needs a new table
 
-Rooms, lines and imports are read from the source. The steps of a call are named here; each names the function that
-takes it, and the program fails where that function does not exist. Colours are mid-tones, to be read on light and dark.
+Rooms, lines and imports are read from the source, in the order of `imports.ROOMS`. The steps of a call are named here;
+each names the function that takes it, and the program fails where that function does not exist.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import io
 import re
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import imports
 from page_tables.markdown import fill
+from svg_canvas import THEMES, Canvas, Theme
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
-
-INK, PATH = "#768390", "#d97706"  # of rooms and imports, of the way of a call
-
-Point = tuple[float, float]
+ROW = 16.0  # pixels from a room to the next
+TEXT = 12.0
 
 # The steps of a first call: what happens, and the function that does it. A later call takes the first two, looks up
 # what steps 3 to 6 made, and takes the last.
@@ -42,100 +40,53 @@ STEPS = (
     ("launch", "fastsgemm.call.driver", "multiply"),
 )
 
-# Where each room that is drawn stands: column and row, from the top left. Single files that hold no steps of a call
-# are left to the table.
-PLACES = {
-    "command_line": (0, 0), "ladder": (1, 0), "gemm": (2, 0), "host": (3, 0),
-    "tuning": (2, 1), "sim": (3, 1),
-    "measure": (2, 2), "call": (3, 2),
-    "heuristics": (2, 3), "jit": (3, 3),
-    "device": (2, 4), "geometry": (3, 4),
-    "request": (0, 5), "rungs": (1, 5), "config": (2, 5), "problem": (3, 5),
-}  # fmt: skip
 
-_WIDTH, _HEIGHT = 1.55, 0.62  # of a box; columns are 1.95 apart and rows 1.0
+def picture(theme: Theme, narrow: bool) -> str:
+    """Return the picture as SVG: a row and a column per room, with a square where the row's room imports the column's.
 
-
-def picture(kind: str) -> bytes:
-    """Return the picture as ``svg`` or ``png``, the same bytes every time."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams.update({"svg.hashsalt": "rooms", "svg.fonttype": "path", "font.size": 11, "text.color": INK})
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7.5, 5.8))
-    axes.set_xlim(-0.8, 6.65)
-    axes.set_ylim(-5.35, 0.35)
-    axes.axis("off")
-    _draw_rooms(axes)
-    _draw_steps(axes)
-    out = io.BytesIO()
-    metadata = {"Date": None, "Creator": None, "Description": description()} if kind == "svg" else None
-    figure.savefig(out, format=kind, transparent=kind == "svg", bbox_inches="tight", metadata=metadata, dpi=80)
-    pyplot.close(figure)
-    return out.getvalue()
+    A square is pale where the room imports the other through a third one as well. The last square of a row is the room
+    itself; those that take steps of a first call have another colour, and the steps beside them.
+    """
+    canvas = Canvas(360 if narrow else 720, theme)
+    graph, names = _graph(), list(imports.ROOMS)
+    left, top, wide = 112.0, 12.0, 6.2 if narrow else 14.5
+    rooms = [imports.short(imports.room(module)) for _, module, _ in STEPS]
+    for row, name in enumerate(names):
+        y = top + row * ROW
+        canvas.text((left - 10, y + 12), name or "__init__", anchor="end", size=TEXT)
+        if row % 2 == 0:
+            canvas.rect((left, y, wide * len(names), ROW), theme.faint, "none", 0.3)
+        direct = direct_imports(graph, name)
+        for column, other in enumerate(names[:row]):
+            if other in graph[name]:
+                box = (left + column * wide + 1, y + 3, wide - 2, ROW - 6)
+                canvas.rect(box, theme.block, "none", 1.0 if other in direct else 0.35)
+        taken = [number for number, room in enumerate(rooms, 1) if room == name]
+        color = theme.thread if taken else theme.muted
+        canvas.rect((left + row * wide + 1, y + 3, wide - 2, ROW - 6), color)
+        if taken:
+            words = (str(number) if narrow else f"{number} {STEPS[number - 1][0].split()[0]}" for number in taken)
+            canvas.text((left + (row + 1) * wide + 5, y + 12), ", ".join(words), theme.thread, size=TEXT)
+    return canvas.svg(top + ROW * len(names) + 8, description())
 
 
-def _centre(name: str) -> Point:
-    column, row = PLACES[name]
-    return 1.95 * column, -1.0 * row
-
-
-def _draw_rooms(axes: Any) -> None:
-    from matplotlib.patches import FancyBboxPatch
-
-    graph, lines = _graph(), imports.lines(SOURCE)
-    for name in PLACES:
-        for other in _direct(graph, name):
-            _arrow(axes, _centre(name), _centre(other))
-    for name in PLACES:
-        x, y = _centre(name)
-        rooms = [imports.short(imports.room(module)) for _, module, _ in STEPS]
-        taken = " ".join(str(number) for number, room in enumerate(rooms, 1) if room == name)
-        colour = PATH if taken else INK
-        corner = (x - _WIDTH / 2, y - _HEIGHT / 2)
-        shape = FancyBboxPatch(
-            corner, _WIDTH, _HEIGHT, boxstyle="round,pad=0,rounding_size=0.1",
-            facecolor=(*_rgb(colour), 0.14), edgecolor=colour, linewidth=1.6, zorder=3,
-        )  # fmt: skip
-        axes.add_patch(shape)
-        size = 12 if len(name) < 12 else 10.5
-        axes.text(x, y + 0.1, name, ha="center", va="center", fontsize=size, weight="bold", zorder=4)
-        axes.text(x + 0.76, y + 0.39, taken, ha="right", va="center", fontsize=9, color=PATH, weight="bold", zorder=4)
-        axes.text(x, y - 0.16, f"{rounded(lines[name])} lines", ha="center", va="center", fontsize=10, zorder=4)
-
-
-def _direct(graph: Any, name: str) -> list[str]:
-    """Return the drawn rooms that a room imports, without those that it also reaches through another one."""
-    imported = {short for short in map(imports.short, graph[name]) if short in PLACES}
+def direct_imports(graph: imports.Graph, name: str) -> list[str]:
+    """Return the rooms that a room imports, without those that it also reaches through another one."""
+    imported = graph[name]
     return sorted(other for other in imported if not any(_reaches(graph, one, other) for one in imported - {other}))
 
 
-def _reaches(graph: Any, name: str, other: str) -> bool:
-    found = {imports.short(imported) for imported in graph[name]}
-    return other in found or any(_reaches(graph, one, other) for one in found)
+def _reaches(graph: imports.Graph, name: str, other: str) -> bool:
+    return other in graph[name] or any(_reaches(graph, one, other) for one in graph[name])
 
 
-def _arrow(axes: Any, start: Point, end: Point) -> None:
-    (x, y), (to_x, to_y) = start, end
-    if y == to_y:
-        side = 1 if to_x > x else -1
-        start, end = (x + side * _WIDTH / 2, y), (to_x - side * _WIDTH / 2, to_y)
-    else:
-        start, end = (x, y - _HEIGHT / 2), (to_x, to_y + _HEIGHT / 2)
-    style = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.1, "alpha": 0.7, "shrinkA": 1, "shrinkB": 1}
-    axes.annotate("", end, start, arrowprops=style, zorder=1)
-
-
-def _draw_steps(axes: Any) -> None:
-    left, top = -0.75, -0.85
-    axes.text(left, top, "A first call", fontsize=12, weight="bold", color=PATH)
-    for number, (what, module, function) in enumerate(STEPS):
-        y = top - 0.4 - 0.5 * number
-        axes.text(left, y, f"{number + 1}  {what}", fontsize=11, color=PATH, weight="bold")
-        where = f"{imports.short(module).replace('.', '/')}.{function}"
-        axes.text(left + 0.24, y - 0.2, where, fontsize=10)
+def pictures() -> dict[str, str]:
+    """Return every picture by the name of its file."""
+    return {
+        f"rooms-{form}{variant}.svg": picture(theme, bool(form))
+        for variant, theme in THEMES.items()
+        for form in ("", "narrow-")
+    }
 
 
 def rounded(count: int) -> str:
@@ -145,20 +96,17 @@ def rounded(count: int) -> str:
 
 
 def description() -> str:
-    """Return in words what the picture shows; it is kept in the SVG, where `--check` finds it."""
-    graph, lines = _graph(), imports.lines(SOURCE)
-    rooms = (f"{name}, {rounded(lines[name])} lines, imports {' '.join(_direct(graph, name))}" for name in PLACES)
-    steps = (f"{what} in {module}.{function}" for what, module, function in STEPS)
-    return "; ".join([*rooms, *steps])
+    """Return in words what the picture shows."""
+    graph = _graph()
+    drawn = (f"{name or '__init__'} imports {', '.join(direct_imports(graph, name)) or 'nothing'}" for name in graph)
+    return "; ".join(drawn)
 
 
+@cache
 def _graph() -> imports.Graph:
-    return {imports.short(name): found for name, found in imports.rooms(imports.files(SOURCE)).items()}
-
-
-def _rgb(colour: str) -> tuple[float, float, float]:
-    red, green, blue = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
-    return red, green, blue
+    """Return what each room imports, by short names in the order of the table."""
+    found = {imports.short(name): each for name, each in imports.rooms(imports.files(SOURCE)).items()}
+    return {name: frozenset(map(imports.short, found[name])) for name in imports.ROOMS}
 
 
 def check_steps() -> None:
@@ -200,22 +148,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; see the module's text."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 where something is out of date")
-    parser.add_argument("--png", type=Path, help="also write the picture as PNG, to look at it")
     options = parser.parse_args(arguments)
     check_steps()
-    page, svg = ROOT / "docs" / "architecture.md", ROOT / "docs" / "rooms.svg"
+    page = ROOT / "docs" / "architecture.md"
     text = page.read_text(encoding="utf-8")
+    drawn = {ROOT / "docs" / "figures" / name: svg for name, svg in pictures().items()}
+    stale = [path for path, svg in drawn.items() if not path.exists() or path.read_text(encoding="utf-8") != svg]
     if options.check:
-        drawn = re.search("<dc:description>(.*?)</dc:description>", svg.read_text(encoding="utf-8"))
-        stale = [] if agree(text, filled(text)) else [page.name]
-        stale += [] if drawn and agree(drawn[1], description()) else [svg.name]
-        if stale:
-            print(f"out of date: {', '.join(stale)}; run tools/draw_rooms.py", file=sys.stderr)
-        return bool(stale)
+        names = [path.name for path in stale] + ([] if agree(text, filled(text)) else [page.name])
+        if names:
+            print(f"out of date: {', '.join(names)}; run tools/draw_rooms.py", file=sys.stderr)
+        return bool(names)
     page.write_text(filled(text), encoding="utf-8")
-    svg.write_bytes(picture("svg"))
-    if options.png is not None:
-        options.png.write_bytes(picture("png"))
+    for path in stale:
+        path.write_text(drawn[path], encoding="utf-8")
     return 0
 
 
