@@ -39,13 +39,6 @@ KERNELS = "fastsgemm_pipelined|fastsgemm_fp16x3"  # a regular expression
 SIZE = 4096
 WARM_UP = 20  # products before the measured one, so that clocks rise
 
-# What a warp does, or waits for, in a cycle. ncu gives each as a number of warps for every instruction that is issued.
-STATES = (
-    "selected", "not_selected", "dispatch_stall", "no_instruction", "short_scoreboard", "long_scoreboard", "barrier",
-    "wait", "mio_throttle", "lg_throttle", "math_pipe_throttle", "imc_miss", "branch_resolve", "drain", "membar",
-    "misc", "sleeping", "tex_throttle",
-)  # fmt: skip
-
 # No device and version of ncu has all of these. Those that return a value are stored, in this order.
 METRICS = (
     "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
@@ -62,7 +55,6 @@ METRICS = (
     "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
     "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
     "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active",
-    *(f"smsp__average_warps_issue_stalled_{state}_per_issue_active.ratio" for state in STATES),
 )
 
 Data = dict[str, Any]

@@ -62,6 +62,8 @@ class Rung(Struct, frozen=True, cache_hash=True):
         Whether a C smaller than a tile needs a variant of its own.
     narrow : bool
         Whether it is for a C of few rows or, with swap_ab, of few columns.
+    searched : bool
+        Whether `fastsgemm tune` searches its constants; the first rungs show one idea each, with fixed ones.
     precision : str
         The `precision` of `sgemm` that it computes with: ``ieee`` or ``fp16x3``. Only kernels of ``ieee`` share one
         signature and are in the tuning database.
@@ -78,6 +80,7 @@ class Rung(Struct, frozen=True, cache_hash=True):
     splits: bool = False
     guarded: bool = False
     narrow: bool = False
+    searched: bool = False
     precision: str = "ieee"
 
     @property
@@ -92,11 +95,6 @@ class Rung(Struct, frozen=True, cache_hash=True):
     def computes_triangles(self) -> bool:
         """Whether its kernels can compute one triangle of a symmetric result; the others compute it whole."""
         return self.guarded or self.precision != PRECISIONS[0]
-
-    @property
-    def searched(self) -> bool:
-        """Whether its constants are searched on a device; rungs 1 to 6 show one idea each, with fixed ones."""
-        return self.number > 6
 
     @property
     def kernel(self) -> str:
@@ -141,19 +139,21 @@ RUNGS: tuple[Rung, ...] = (
     Rung(4, "blocktile_1d", "04_blocktile_1d.cu", ThreadColumnConfig, "TM results a thread"),
     Rung(5, "blocktile_2d", "05_blocktile_2d.cu", ThreadTileConfig, "TM x TN results, an outer product"),
     Rung(6, "vectorized", "06_vectorized.cu", VectorizedConfig, "A transposed, 128-bit loads and stores", True),
-    Rung(7, "autotuned", "06_vectorized.cu", VectorizedConfig, "rung 6 with searched constants", True),
-    Rung(8, "warptiled", "08_warptiled.cu", WarptiledConfig, "a warp tile between block and thread", True),
+    Rung(7, "autotuned", "06_vectorized.cu", VectorizedConfig, "rung 6 with searched constants", True, searched=True),
+    Rung(
+        8, "warptiled", "08_warptiled.cu", WarptiledConfig, "a warp tile between block and thread", True, searched=True
+    ),
     Rung(
         9, "pipelined", "09_pipelined.cu", PipelinedConfig, "two stages, copies under arithmetic, split-K",
-        vectorized=True, pairs=True, splits=True, guarded=True,
+        vectorized=True, pairs=True, splits=True, guarded=True, searched=True,
     ),
     Rung(
         10, "skinny", "10_skinny.cu", SkinnyConfig, "few rows: B straight to registers, sliced-K",
-        vectorized=True, splits=True, narrow=True,
+        vectorized=True, splits=True, narrow=True, searched=True,
     ),
     Rung(
         11, "fp16x3", "11_fp16x3.cu", Fp16x3Config, "FP32 accuracy from three FP16 products on tensor cores",
-        precision="fp16x3",
+        searched=True, precision="fp16x3",
     ),
 )
 # fmt: on

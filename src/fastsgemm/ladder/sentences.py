@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from fastsgemm.ladder.counts import CountedRow, Table
 from fastsgemm.ladder.measured import has_several_chains
+from fastsgemm.rungs import find
 
 _WIDTH = 80  # columns of a terminal
 _INDENT = " " * 16  # behind the name of a rung
@@ -33,7 +34,7 @@ def _wrapped(name: str, text: str) -> list[str]:
 
 
 def _sentence(row: CountedRow, before: CountedRow | None) -> str:
-    what, count, reason = _SAID[row.name]
+    what, count, reason = _SAID.get(row.name) or (_OTHER, _others, find(row.name).idea)
     then = "" if before is None else f", {count(before):.3g} before"
     return f"{count(row):.3g} {what}{then}: {reason}"
 
@@ -54,7 +55,7 @@ _BUSIEST = "sectors of 32 bytes in the busiest load"
 _WORD = "words of shared memory per FMA"
 _OTHER = "other instructions per FMA"
 
-# By name of the rung: what is counted, the count, and the reason.
+# By name of the rung, for others the rung's own idea: what is counted, the count, and the reason.
 _SAID: dict[str, tuple[str, Callable[[CountedRow], float], str]] = {
     "naive": (_BUSIEST, _sectors, "a warp reads a column of A, and 4 would hold its values"),
     "coalesced": (_BUSIEST, _sectors, "neighbouring threads read neighbouring columns of B"),
