@@ -252,7 +252,8 @@ class Table:
             lines += ["", *self._table(_ARITHMETIC), *_ARITHMETIC_LEGEND.splitlines(), ""]
         for row in self.rows:
             constants = str(find(row.name).config(**row.constants))
-            lines += textwrap.wrap(f"{row.number} {row.name:<14}{constants}", _WIDTH, subsequent_indent=_INDENT)
+            name = f"{row.number} {row.name}"
+            lines += textwrap.wrap(f"{name:<16}{constants}", _WIDTH, subsequent_indent=_INDENT)
             lines += _told(row.overridden)
         if self.fp16x3 is not None:
             lines += ["", *self._fp16x3_table(self.fp16x3)]
