@@ -51,7 +51,7 @@ def test_without_nvrtc_the_note_says_what_to_install(no_driver, monkeypatch):
 
 def test_the_device_and_its_record_are_named(one_device):
     text = info.collect(PROBLEM).text()
-    assert "0: NVIDIA H200, sm_90, 132 SMs, 227 KB shared memory a block" in text
+    assert "0: NVIDIA H200, sm_90, 132 SMs, 227 KB shared memory per block" in text
     assert "580.95.05 (CUDA 13.0)" in text
     assert "at 4096,4096,4096; " in text
     assert "BM=" in text

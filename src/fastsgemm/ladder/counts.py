@@ -155,15 +155,15 @@ _MEMORY = (
     ("sectors", "B", "{row.loads_b.sectors_per_request:.1f}"),
     ("sectors", "C", "{row.stores_c.sectors_per_request:.1f}"),
     ("shared", "loads", "{row.shared_loads.requests}"),
-    ("wavefronts", "a load", "{row.shared_loads.wavefronts_per_request:.2f}"),
+    ("wavefronts", "per load", "{row.shared_loads.wavefronts_per_request:.2f}"),
     ("shared", "stores", "{row.shared_stores.requests}"),
-    ("wavefronts", "a store", "{row.shared_stores.wavefronts_per_request:.2f}"),
+    ("wavefronts", "per store", "{row.shared_stores.wavefronts_per_request:.2f}"),
 )
 _ARITHMETIC = (
-    ("FMAs a", "load", "{row.fmas_per_load:.2f}"),
-    ("FMAs a", "word", "{row.fmas_per_word:.2f}"),
-    ("others", "an FMA", "{row.others_per_fma:.2f}"),
-    ("barriers", "a block", "{row.barriers:.0f}"),
+    ("FMAs per", "load", "{row.fmas_per_load:.2f}"),
+    ("FMAs per", "word", "{row.fmas_per_word:.2f}"),
+    ("others", "per FMA", "{row.others_per_fma:.2f}"),
+    ("barriers", "per block", "{row.barriers:.0f}"),
     ("divergent", "branches", "{row.divergent_branches}"),
     *_RESOURCES,
 )
@@ -176,7 +176,7 @@ _KERNEL = (
     ("shared", "wavefronts", "{row.shared_wavefronts}"),
     *_RESOURCES,
 )
-_SHORT = {"registers": "regs", "instructions": "instr."}  # headings shortened to fit a terminal
+_SHORT = {"registers": "regs", "instructions": "instr.", "FMAs per": "FMAs/"}  # headings shortened to fit a terminal
 
 _MEMORY_LEGEND = """\
 sectors: 32-byte pieces of global memory that a warp touches per load of A or B,
@@ -184,9 +184,9 @@ sectors: 32-byte pieces of global memory that a warp touches per load of A or B,
 wavefronts: passes over the banks of shared memory per load or store of a warp,
   on average"""
 _ARITHMETIC_LEGEND = """\
-FMAs a load, a word: per load instruction from shared memory, and per 32-bit
+FMAs/load, FMAs/word: per load instruction from shared memory, and per 32-bit
   word that it loads and the kernel uses
-others an FMA: other PTX instructions per FMA"""
+others per FMA: other PTX instructions per FMA"""
 
 
 @dataclass(frozen=True)
@@ -339,7 +339,7 @@ def _plain(first: str, named: Named, columns: Sequence[tuple[str, str, str]]) ->
     """Return the lines of a table for a terminal."""
     rows = [[name, *_cells(row, columns)] for name, row in named]
     names = [_SHORT.get(name, name) for _, name, _ in columns]
-    heads = [["", *(group for group, _, _ in columns)], [first, *names]]
+    heads = [["", *(_SHORT.get(group, group) for group, _, _ in columns)], [first, *names]]
     widths = [max(map(len, column)) for column in zip(*heads, *rows, strict=True)]
     return [_aligned(cells, widths) for cells in heads + rows]
 

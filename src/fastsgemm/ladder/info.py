@@ -238,7 +238,7 @@ def _device(ordinal: int) -> DeviceRow:
 
 def _device_text(one: DeviceRow) -> str:
     shared = one.shared_limit // 1024
-    return f"{one.ordinal}: {one.name}, {one.arch}, {one.multiprocessors} SMs, {shared} KB shared memory a block"
+    return f"{one.ordinal}: {one.name}, {one.arch}, {one.multiprocessors} SMs, {shared} KB shared memory per block"
 
 
 def _choice_text(choice: ChoiceRow) -> str:

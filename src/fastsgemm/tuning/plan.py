@@ -78,7 +78,7 @@ class RunPlan:
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.device.name}, {self.device.arch}, {self.device.shared_limit} bytes of shared memory a block"]
+        lines = [f"{self.device.name}, {self.device.arch}, {self.device.shared_limit} bytes of shared memory per block"]
         if self.spaces:
             many = len(self.everything)
             lines.append(f"{many} problem{'s' * (many != 1)}: " + "  ".join(self.everything))
