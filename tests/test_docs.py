@@ -194,7 +194,7 @@ def test_the_pytorch_examples_run_on_the_host():
         pytest.skip("the switch needs PyTorch 2.9 or later")
     pages = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("index", "pytorch"))]
     found = [one for page in pages for one in blocks(page) if "torch" in one]
-    assert len(found) >= 6
+    assert len(found) >= 5
     given = "import torch\nmodel = torch.nn.Linear(8, 4)\nx = torch.randn(2, 8)\nA = B = torch.randn(3, 3)\n"
     program = "\n".join(f"exec({given + on_the_host(one)!r}, {{}})" for one in found)
     command, variables = [sys.executable, "-c", program], environment(FASTSGEMM_DEVICE="host")

@@ -20,10 +20,13 @@ def timed(what, **about):
 
 def test_calls_show_their_time_between_other_operators():
     host = {name: {"alone": 1.0, "between": us} for name, us in TIMES.items()}
-    calls = {"calls": [{"call": "mm 64", "host_us": host}], "operator_us": {"fastsgemm.sgemm": 9.0}}
+    slower = host | {"ieee": {"between": 30.0}}
+    rows = [("mm 64", host), ("bmm", slower), ("dot", slower), ("mm of float64, which is passed on", slower)]
+    rows = [{"call": name, "host_us": us} for name, us in rows]
+    calls = {"calls": rows, "operator_us": {"fastsgemm.sgemm": 9.0}}
     texts = pytorch.texts({"calls": calls | ABOUT | {"remark": "It was warm."}})
     assert texts["pytorch-calls"].startswith("On one NVIDIA X, torch 2.11, 2026-01-02.\n")
-    assert "| mm 64 | 10.0 | 0.90 | 1.25 |" in texts["pytorch-calls"]
+    assert "replaced: 0.90 to 3.00 (median 3.00) and 1.25; passed on: 3.00 and 1.25." in texts["pytorch-calls"]
     assert texts["pytorch-calls"].endswith("| `fastsgemm.sgemm` | 9.0 |\n\nIt was warm.")
     assert texts["pytorch-programs"] == texts["pytorch-gpus"] == pytorch.NOT_MEASURED
 

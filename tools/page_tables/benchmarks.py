@@ -67,13 +67,13 @@ def ladder_table(data: Data) -> str:
     lines = [
         f"{_extents(first)} on one {data['device']}, {data['date']}.",
         "",
-        *header("rung", "ms", "TFLOP/s", "% of cuBLAS", head, "error"),
+        *header("rung", "ms", "TFLOP/s", "% of cuBLAS", head),
     ]
     for row in data["ladder"]:
         name = f"{row['number']} {row['name']}" if row["number"] else "cuBLAS"
         theirs = published.get(row["name"], "" if row["number"] else 100.0)  # the published ladder ends at rung 8
         percent = "" if row["percent"] is None else f"{row['percent']:.1f}"
-        lines.append(line(name, f"{row['ms']:.3g}", f"{row['tflops']:.1f}", percent, theirs, f"{row['error']:.2e}"))
+        lines.append(line(name, f"{row['ms']:.3g}", f"{row['tflops']:.1f}", percent, theirs))
     return "\n".join(lines)
 
 
@@ -143,18 +143,17 @@ def layouts_table(data: Data) -> str:
 def batches_table(data: Data) -> str:
     """Return a line for each batch."""
     rows = data.get("batches", [])  # a run that was stored before there were batches has none
-    lines = [*header("batch", "ms", "speed"), *(line(_called(row), f"{row['ms']:.4g}", _speed(row)) for row in rows)]
+    lines = [*header("batch", "speed"), *(line(_called(row), _speed(row)) for row in rows)]
     return "\n".join([*lines, "", _summary(rows)]) if rows else NOT_MEASURED
 
 
 def random_table(data: Data) -> str:
-    """Return the means of the random problems by layout, load width and lines, a column a class."""
+    """Return the means of the random problems by layout and load width, a column a class."""
     classes = _classes(data)
     if not classes:
         return NOT_MEASURED
     kinds = [(layout, lambda row, layout=layout: _layout(row) == layout) for layout in LAYOUTS]
     kinds += [(f"loads of {width} bytes", lambda row, width=width: row["load_bytes"] == width) for width in (4, 8, 16)]
-    kinds += [(f"lines {how}", lambda row, how=how: _lines(row) == how) for how in ("dense", "padded")]
     lines = header("random problems", *classes)
     for name, is_of in kinds:
         groups = [speeds([row for row in rows if is_of(row)]) for rows in classes.values()]
@@ -196,10 +195,6 @@ def _layout(row: Data) -> str:
 
 def _rule(row: Data) -> str:
     return _RULES[row["rule"]]
-
-
-def _lines(row: Data) -> str:
-    return "padded" if _padding(row) else "dense"
 
 
 def _paddings(row: Data) -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 
 from page_tables.markdown import Data, header, line
 
@@ -81,12 +82,24 @@ def _relative(times: Mapping[str, float]) -> list[float]:
 
 
 def _calls(calls: Data) -> list[str]:
-    lines = header("call, between other operators", "PyTorch's kernel, µs", "ieee", "fp16x3")
+    """Return the range of the host times of calls, by whether they are replaced, and the times without the switch."""
+    ratios: dict[str, list[list[float]]] = {}
     for row in calls["calls"]:
-        us, *ratios = _relative({name: us["between"] for name, us in row["host_us"].items()})
-        lines.append(line(row["call"], f"{us:.1f}", *(f"{ratio:.2f}" for ratio in ratios)))
-    lines += ["", *header("call without the switch", "host time, µs")]
+        _, *ours = _relative({name: us["between"] for name, us in row["host_us"].items()})
+        kind = next((kind for kind in _NOT_REPLACED if kind in row["call"]), "replaced")
+        ratios.setdefault(kind, []).append(ours)
+    parts = [
+        f"{kind}: {' and '.join(_spread(one) for one in zip(*found, strict=True))}" for kind, found in ratios.items()
+    ]
+    kinds = f"{len(calls['calls'])} kinds of calls"
+    lines = [f"Of {kinds}, relative to PyTorch's, with ieee and with fp16x3: {'; '.join(parts)}.", ""]
+    lines += header("call without the switch", "host time, µs")
     return lines + [line(f"`{name}`", f"{us:.1f}") for name, us in calls["operator_us"].items()]
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    least, most = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
+    return least if least == most else f"{least} to {most} (median {statistics.median(ratios):.2f})"
 
 
 def _opinfo(opinfo: Data) -> list[str]:
@@ -152,6 +165,7 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f}%"
 
 
+_NOT_REPLACED = ("passed on", "not replaced")  # in the names of calls
 # Every table of one program, with that program.
 _TABLES: dict[str, tuple[str, Callable[[Data], list[str]]]] = {
     "pytorch-calls": ("calls", _calls),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from fastsgemm.ladder.counts import Table
-from page_tables.markdown import Data, header, line
+from page_tables.markdown import Data
 
 NOT_COUNTED = (
     "*Not measured yet: run `tests/sim/ncu_counters.py --json docs/data/counters.json` on a machine with a device.*"
 )
-REPEATED = "of stores, with repeats"  # the metric's name in tests/sim/ncu_counters.py
 
 
 def counts_texts(counts: Table) -> dict[str, str]:
@@ -18,23 +17,17 @@ def counts_texts(counts: Table) -> dict[str, str]:
 
 
 def counters_texts(found: Data | None) -> dict[str, str]:
-    """Return the simulated counts beside those of Nsight Compute, one line a rung."""
+    """Return how far the simulated counts are from those of Nsight Compute."""
     if found is None:
         return {"counters": NOT_COUNTED}
-    problem = found["problem"]
-    by_rung: dict[str, dict[str, Data]] = {}
-    for row in found["rows"]:
-        by_rung.setdefault(row["rung"], {})[row["metric"]] = row
-    lines = [
-        f"{problem['M']} x {problem['N']} x {problem['K']} on one {found['device']}, driver {found['driver']}, "
-        f"{found['date']}. Differences in percent.",
-        "",
-        *header("rung", "largest difference", "store wavefronts", "of the data pipe", "instructions, difference"),
-    ]
-    for rung, rows in by_rung.items():
-        gated = [row["percent"] for row in rows.values() if row["gated"]]
-        largest = "" if None in gated else f"{max(map(abs, gated)):.2f}"
-        stores, repeated = rows["shared store wavefronts"]["sim"], rows[REPEATED]["ncu"]
-        more = rows["instructions"]["percent"]
-        lines.append(line(rung, largest, f"{stores:.0f}", f"{repeated:.0f}", f"{more:+.2f}"))
-    return {"counters": "\n".join(lines)}
+    problem, rows = found["problem"], found["rows"]
+    largest = max(abs(row["percent"]) for row in rows if row["gated"] and row["percent"] is not None)
+    instructions = [row["percent"] for row in rows if row["metric"] == "instructions"]
+    rungs = len({row["rung"] for row in rows})
+    return {
+        "counters": (
+            f"{problem['M']} x {problem['N']} x {problem['K']} on one {found['device']}, driver {found['driver']}, "
+            f"{found['date']}: over {rungs} rungs, the largest difference is {largest:.2f} %. Instructions, which are "
+            f"those of PTX here, differ by {min(instructions):+.1f} to {max(instructions):+.1f} %."
+        )
+    }
