@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import MagicMock
 
+from numpydoc.xref import DEFAULT_LINKS
+
 import fastsgemm
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,6 +40,17 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # types are in the docstrings, with shapes and units
 autodoc_preserve_defaults = True
 numpydoc_show_class_members = False
+# Types and errors in docstrings are links to the page of the API; other libraries' types are text.
+numpydoc_xref_param_type = True
+numpydoc_xref_ignore = "all"
+numpydoc_xref_aliases = (
+    {name: name for name in DEFAULT_LINKS}
+    | {name: f"fastsgemm.errors.{name}" for name in fastsgemm.__all__ if name.endswith("Error")}
+    | {name: f"fastsgemm.{name}" for name in ("Config", "SplitOperand")}
+    | {"Rung": "fastsgemm.rungs.Rung", "Preparation": "fastsgemm.preparation.Preparation"}
+    | {"Explanation": "fastsgemm.heuristics.explanation.Explanation", "Outcome": "fastsgemm.tuning.outcome.Outcome"}
+)
+default_role = "py:obj"  # `name` in a docstring is a link, if the page of the API has that name
 # Objects without a docstring: warnings, which `make docs` makes errors.
 numpydoc_validation_checks = {"GL08", "SS01"}
 numpydoc_validation_exclude = {r"\.__init__$", r"\.__eq__$", r"\.__hash__$", r"\.__repr__$", r"\.__str__$"}
@@ -74,6 +87,11 @@ def _device_code():
     return "\n".join(parts)
 
 
+def _link_pages(app, what, name, obj, options, lines):
+    """Make a page that a docstring names a link."""
+    lines[:] = [re.sub(r"``docs/([\w-]+)\.md``", r":doc:`\1`", line) for line in lines]
+
+
 def _finish(app, error):
     """Copy the pictures that pages show by HTML, and lead the site's address to its first page."""
     if error is None and app.builder.format == "html":
@@ -87,4 +105,5 @@ def _finish(app, error):
 def setup(app):
     """Connect these steps to the build."""
     app.connect("source-read", _follow_the_switch)
+    app.connect("autodoc-process-docstring", _link_pages)
     app.connect("build-finished", _finish)

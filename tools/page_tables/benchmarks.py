@@ -125,8 +125,8 @@ def _wait_text(data: Data) -> str:
 def shapes_table(data: Data) -> str:
     """Return a line for each named shape, and what sums them up."""
     rows = data["shapes"]
-    lines = header("problem", "ms", "TFLOP/s", "speed")
-    lines += [line(_called(row), f"{row['ms']:.4g}", f"{_rate(row):.3g}", _speed(row)) for row in rows]
+    lines = header("problem", "TFLOP/s", "speed")
+    lines += [line(_called(row), f"{_rate(row):.3g}", _speed(row)) for row in rows]
     return "\n".join([*lines, "", _summary(rows)]) if rows else NOT_MEASURED
 
 

@@ -92,7 +92,8 @@ def _calls(calls: Data) -> list[str]:
         f"{kind}: {' and '.join(_spread(one) for one in zip(*found, strict=True))}" for kind, found in ratios.items()
     ]
     kinds = f"{len(calls['calls'])} kinds of calls"
-    lines = [f"Of {kinds}, relative to PyTorch's, with ieee and with fp16x3: {'; '.join(parts)}.", ""]
+    what = "What a call between other operators adds to the time of the host, relative to PyTorch, with ieee and fp16x3"
+    lines = [f"{what}, over {kinds}: {'; '.join(parts)}.", ""]
     lines += header("call without the switch", "host time, µs")
     return lines + [line(f"`{name}`", f"{us:.1f}") for name, us in calls["operator_us"].items()]
 
