@@ -28,7 +28,9 @@ def made_up_run():
             sample | {"problem": "5000,5000,1000"},
         ],
         "fp16x3 shapes": [lost | {"problem": "128,128,128"}, sample | {"problem": "900,900,900", "times_ieee": 0.97}],
-        "fp16x3 pre-split": [few | {"times_least": 2.7, "error": 2e-7}],
+        "fp16x3 pre-split": [
+            few, few | {"n": 8192, "ms": 0.09, "times_cublas": 1.2}, few | {"M": 128, "ms": 0.05, "times_cublas": 1.6},
+        ],
         "fp16x3 peers": [{"n": 4096, "peers": peers}, {"n": 8192, "peers": dict(list(peers.items())[:1])}],
     }  # fmt: skip
     device = {"devices": [{"name": "NVIDIA X"}], "driver": "580.1", "nvrtc": "13.0"}
@@ -54,7 +56,7 @@ def test_every_group_has_a_table_with_its_losses():
     losses = texts["fp16x3-losses"].splitlines()[2:]
     assert [line.split(" | ")[0] for line in losses] == ["| 2000,2000,2000,NT", "| 128,128,128", "| 900,900,900"]
     assert losses[0].endswith("| 0.5 | 1.5 | 2 | 0.90 | 2.0e-07 | 1.0e-06 | IEEE |")
-    assert "| 64 | 4096 | 0.04 | 1.50 | 2.0e-07 | rung 11 |" in texts["fp16x3-pre-split"]
+    assert "| 64 | 0.04 | 1.50 | 0.09 | 1.20 |\n| 128 | 0.05 | 1.60 |  |  |" in texts["fp16x3-pre-split"]
     assert "| cuBLAS TF32 | 330 | 3.0e-04 |  |  |" in texts["fp16x3-peers"]
     assert "X9" not in texts["fp16x3-peers"]  # what ran under this name was TF32
 

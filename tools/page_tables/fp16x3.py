@@ -76,10 +76,12 @@ def _flops(row: Data) -> int:
 
 
 def _inference(rows: Sequence[Data]) -> list[str]:
-    lines = header("M", "N = K", "ms", "times cuBLAS", "error", "kernel")
-    for row in rows:
-        cells = (f"{row['ms']:.4g}", f"{row['times_cublas']:.2f}", f"{row['error']:.1e}")
-        lines.append(line(row["M"], row["n"], *cells, _kernel(row)))
+    """Return a line for each M, with two columns for each weight."""
+    weights = sorted({row["n"] for row in rows})
+    lines = header("M", *(cell for n in weights for cell in (f"{n} x {n}, ms", "times cuBLAS")))
+    for M in sorted({row["M"] for row in rows}):
+        of = {row["n"]: (f"{row['ms']:.4g}", f"{row['times_cublas']:.2f}") for row in rows if row["M"] == M}
+        lines.append(line(M, *(cell for n in weights for cell in of.get(n, ("", "")))))
     return lines
 
 
