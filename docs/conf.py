@@ -2,6 +2,7 @@
 site, on the repository's host and in a text editor. `make docs` builds the site.
 """
 
+import re
 import shutil
 import sys
 from importlib.util import find_spec
