@@ -58,8 +58,9 @@ def test_a_wrong_result_is_named_and_nothing_is_learned_from_it(table):
     assert "naive is WRONG: C[0, 3] is 1, expected 2" in wrong.text() and "an FMA costs" not in wrong.text()
 
 
-def test_markdown_has_a_line_a_rung(table):
-    lines = table.markdown().splitlines()
-    assert len(lines) == 2 + len(table.rows)
-    assert lines[2].startswith("| 1 naive | ")
-    assert len({line.count("|") for line in lines}) == 1
+def test_markdown_has_a_line_per_rung_in_each_of_two_tables(table):
+    for text in table.markdown().split("\n\n"):
+        lines = text.splitlines()
+        assert len(lines) == 2 + len(table.rows)
+        assert lines[2].startswith("| 1 naive | ")
+        assert len({line.count("|") for line in lines}) == 1

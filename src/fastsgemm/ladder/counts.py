@@ -167,7 +167,6 @@ _ARITHMETIC = (
     ("divergent", "branches", "{row.divergent_branches}"),
     *_RESOURCES,
 )
-_COLUMNS = _MEMORY + _ARITHMETIC
 _KERNEL = (
     ("", "blocks", "{row.blocks}"),
     ("sectors", "loaded", "{row.loads.sectors}"),
@@ -295,8 +294,9 @@ class Table:
         )
 
     def markdown(self) -> str:
-        """Return the rows as a Markdown table."""
-        return _markdown("rung", [(f"{row.number} {row.name}", row) for row in self.rows], _COLUMNS)
+        """Return the rows as two Markdown tables, of memory and of arithmetic: one would be wider than a page."""
+        named = [(f"{row.number} {row.name}", row) for row in self.rows]
+        return "\n\n".join(_markdown("rung", named, columns) for columns in (_MEMORY, _ARITHMETIC))
 
     def fp16x3_markdown(self) -> str:
         """Return the kernels of rung 11 as a Markdown table; empty where it was not run."""
