@@ -16,6 +16,7 @@ import fastsgemm
 ROOT = Path(__file__).resolve().parent.parent
 
 sys.path.insert(0, str(ROOT / "tools"))
+import site_code  # noqa: E402
 import site_pictures  # noqa: E402
 
 if find_spec("torch") is None:  # it takes gigabytes, and only the docstrings of fastsgemm.torch are read
@@ -75,17 +76,7 @@ def _follow_the_switch(app, page, source):
     """Make the pictures of a page follow the theme that the reader has chosen on the site."""
     source[0] = site_pictures.in_both_themes(source[0])
     if page == "cuda_src/README":
-        source[0] += _device_code()
-
-
-def _device_code():
-    """Return Markdown that includes every file of the device code, folded."""
-    parts = ["\n\n## Every file\n"]
-    for path in (*sorted((ROOT / "cuda_src").glob("*.cu")), *sorted((ROOT / "cuda_src" / "device").glob("*.cuh"))):
-        name = path.relative_to(ROOT / "cuda_src")
-        parts += [f'<details id="{path.name}">\n<summary><code>{name}</code></summary>\n']
-        parts += [f"```{{literalinclude}} {name}\n:language: cuda\n:linenos:\n```\n", "</details>\n"]
-    return "\n".join(parts)
+        source[0] += site_code.device_code(ROOT / "cuda_src")
 
 
 def _link_pages(app, what, name, obj, options, lines):

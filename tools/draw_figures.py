@@ -24,19 +24,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from page_tables.fp16x3 import as_named
+from figure_data import (
+    LAYOUTS,
+    ROOT,
+    Data,
+    read_files,
+    select_curves,
+    select_ladder,
+    select_precision,
+    select_random,
+    select_rooflines,
+    select_sizes,
+)
 
-ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 6.6  # inches at 72 points; at 600 pixels a text of 10 points is then 12.6 pixels high
 NARROW = 3.9  # of the narrow form; at 350 pixels, what a phone has, it is 12.5 pixels high
-LAYOUTS = {
-    "NN": "NN: both row-major",
-    "NT": "NT: B column-major",
-    "TN": "TN: A column-major",
-    "TT": "TT: both column-major",
-}
-
-Data = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -77,41 +79,7 @@ class Drawing:
     narrow: float
 
 
-def read_files(root: Path = ROOT) -> dict[str, Data]:
-    """Return the content of the data files by name."""
-    paths = [*sorted((root / "docs" / "data").glob("*.json")), *sorted((root / "tuning_db").glob("sm_*.json"))]
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
-
-
-def _machine(bench: Data) -> str:
-    return f"one {bench['device']}, {bench['date']}"
-
-
-def _peak(roof: Data) -> float:
-    """Return the peak of the FP32 pipe in TFLOP/s."""
-    return float(roof["multiprocessors"] * roof["fmas_per_cycle"] * 2 * roof["clock_ghz"] / 1e3)
-
-
-def _tflops(row: Data, ms: str = "ms") -> float:
-    return float(2e-9 * row["M"] * row["N"] * row["K"] / row[ms])
-
-
 # The ladder
-
-
-def select_ladder(files: Mapping[str, Data]) -> Any:
-    """Return the rungs with their rates, cuBLAS's rate and the peak."""
-    bench = files.get("benchmarks")
-    if not bench:
-        return None
-    rows = bench["ladder"]
-    cublas = [row["tflops"] for row in rows if not row["number"]]
-    return {
-        "title": "{M} x {N} x {K}, ".format(**rows[0]) + _machine(bench),
-        "rungs": [[f"{row['number']} {row['name']}", row["tflops"]] for row in rows if row["number"]],
-        "cublas": cublas[0] if cublas else None,
-        "peak": _peak(files["roofs"][bench["device"]]) if bench["device"] in files["roofs"] else None,
-    }
 
 
 def draw_ladder(figure: Any, data: Any, theme: Theme) -> None:
@@ -140,27 +108,6 @@ def draw_ladder(figure: Any, data: Any, theme: Theme) -> None:
 
 
 # TFLOP/s against size, four layouts
-
-
-def select_sizes(files: Mapping[str, Data]) -> Any:
-    """Return the rates of squares and of random large problems by layout, and the peak."""
-    bench = files.get("benchmarks")
-    if not bench or not bench["large"] or bench["device"] not in files["roofs"]:
-        return None
-
-    def of(name: str) -> dict[str, list[list[float]]]:
-        found: dict[str, list[list[float]]] = {layout: [] for layout in LAYOUTS}
-        for row in bench.get(name, ()):
-            size = round((row["M"] * row["N"] * row["K"]) ** (1 / 3), 1)
-            found[row["layout"]].append([size, _tflops(row), _tflops(row, "cublas_ms")])
-        return {layout: sorted(rows) for layout, rows in found.items()}
-
-    return {
-        "title": _machine(bench),
-        "squares": of("squares"),
-        "random": of("large"),
-        "peak": _peak(files["roofs"][bench["device"]]),
-    }
 
 
 _SIZES = (256, 512, 1024, 2048, 4096, 8192)
@@ -209,16 +156,6 @@ def _key(color: str, marker: str, line: str, label: str) -> Any:
 # Every random problem
 
 
-def select_random(files: Mapping[str, Data]) -> Any:
-    """Return the FLOPs of every random problem, and the speed on it relative to cuBLAS."""
-    bench = files.get("benchmarks")
-    if not bench or not bench["random"]:
-        return None
-    rows = [*bench["random"], *bench["large"]]
-    points = sorted([2 * row["M"] * row["N"] * row["K"], row["percent"] / 100] for row in rows)
-    return {"title": _machine(bench), "points": points}
-
-
 def draw_random(figure: Any, data: Any, theme: Theme) -> None:
     """Draw a point for each problem, those on which cuBLAS is faster in another colour and shape."""
     axes = figure.add_subplot()
@@ -255,31 +192,6 @@ def _means(points: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]
 
 
 # Rooflines
-
-
-def select_rooflines(files: Mapping[str, Data]) -> Any:
-    """Return for each rung the FLOP per byte of global and of shared memory, as counted, and its measured rate."""
-    bench, counts = files.get("benchmarks"), files.get("counts")
-    if not bench or not counts or counts["device"] != bench["device"] or bench["device"] not in files["roofs"]:
-        return None
-    roof = files["roofs"][bench["device"]]
-    rates = {row["name"]: row["tflops"] for row in bench["ladder"]}
-    rungs = []
-    for row in counts["rows"]:
-        flops = 2 * row["thread_fmas"]
-        moved = 32 * (row["loads_a"]["sectors"] + row["loads_b"]["sectors"])
-        wavefronts = row["shared_loads"]["wavefronts"] + row["shared_stores"]["wavefronts"]
-        passed = roof["shared_bytes_per_cycle"] * wavefronts
-        if row["name"] in rates:
-            rungs.append([row["number"], flops / moved, flops / passed if passed else None, rates[row["name"]]])
-    shared = roof["multiprocessors"] * roof["shared_bytes_per_cycle"] * roof["clock_ghz"] / 1e3
-    return {
-        "title": "rates: {M} x {N} x {K}, ".format(**bench["ladder"][0]) + _machine(bench),
-        "rungs": rungs,
-        "peak": _peak(roof),
-        "global": roof["copy_tb_s"],
-        "shared": shared,
-    }
 
 
 def draw_rooflines(figure: Any, data: Any, theme: Theme) -> None:
@@ -330,28 +242,6 @@ def _ticks(place: Callable[..., object], candidates: Sequence[float], least: flo
 # What a tuning run saw
 
 
-def select_curves(files: Mapping[str, Data]) -> Any:
-    """Return the rate of every config of rung 9 that has a curve, against the blocks of the problem per SM."""
-    database = files.get("sm_90")
-    if not database:
-        return None
-    lines = []
-    for curve in database["curves"]:
-        if curve["rung"] != "pipelined" or curve["constants"]["SEGMENT"]:
-            continue
-        constants, points = curve["constants"], []
-        for M, N, K, ms in curve["points"]["NN"]:
-            tiles = math.ceil(M / constants["BM"]) * math.ceil(N / constants["BN"])
-            nearly_square = max(M, N) < 16 * min(M, N)  # the others measure the rate of memory
-            if K == 1024 and nearly_square:
-                points.append([tiles * constants["BM"] * constants["BN"], 2e-9 * M * N * K / ms])
-        lines.append([f"{constants['BM']}x{constants['BN']}", sorted(points)])
-    if not lines:
-        return None
-    one = next(curve for curve in database["curves"] if curve["rung"] == "pipelined")
-    return {"title": f"one {one['device']}, {one['date']}", "lines": sorted(lines)}
-
-
 def draw_curves(figure: Any, data: Any, theme: Theme) -> None:
     """Draw a line for each config, and emphasise those that are the fastest somewhere."""
     axes = figure.add_subplot()
@@ -384,18 +274,6 @@ def _between(at: float, places: Sequence[float], rates: Sequence[float]) -> floa
 
 
 # Speed against error
-
-
-def select_precision(files: Mapping[str, Data]) -> Any:
-    """Return rate and error of fastsgemm's precisions and of other libraries, on the largest square that all ran."""
-    measured = files.get("fp16x3")
-    if not measured or not measured["peers"]:
-        return None
-    n, peers = max(((row["n"], row["peers"]) for row in measured["peers"]), key=lambda row: int(row[0]))
-    return {
-        "title": f"{n} x {n} x {n}, {_machine(measured)}",
-        "points": [[name, one["tflops"], one["error"]] for name, one in as_named(peers).items()],
-    }
 
 
 def draw_precision(figure: Any, data: Any, theme: Theme) -> None:

@@ -116,3 +116,16 @@ def test_speed_against_error_is_that_of_the_largest_square(selected):
     shown = texts(figures.svg("precision", data, figures.THEMES["dark"]))
     assert {"fastsgemm fp16x3", "cuBLAS FP32", "cuBLAS TF32"} <= {*shown} and "old" not in shown
     assert "Y BF16 X9" not in shown  # what ran under this name was TF32
+
+
+def test_a_narrow_form_is_for_a_phone_and_says_the_same(selected):
+    pytest.importorskip("matplotlib")
+    wide, narrow = (
+        figures.svg("random", selected["random"], figures.THEMES["light"], narrow=narrow) for narrow in (False, True)
+    )
+    assert 'width="280.8pt"' in narrow and 'width="475.2pt"' in wide
+    said = [" ".join(one for one in texts(svg) if one.strip()) for svg in (wide, narrow)]
+    for words in ("sgemm is at least as fast: 458", "FLOP:", "one NVIDIA H200"):
+        assert all(words in one for one in said), words
+    for name in selected:
+        assert (ROOT / "docs" / "figures" / f"{name}-narrow-dark.svg").exists()

@@ -66,14 +66,15 @@ def ncu_texts(ncu: Data | None) -> dict[str, str]:
     rows = [row for row in ncu["rows"] if row.get("rung", "pipelined") == "pipelined"]
     tensor = [row for row in ncu["rows"] if row not in rows]
     pipes = {"FMA": _metric(rows, "pipe_fma", PIPE), "tensor": _metric(tensor, "pipe_tensor", TENSOR_PIPE)}
+    issued = any(ISSUE in row["metrics"] for row in ncu["rows"])
     named = (f"{name} pipe: {f'`{pipe}`' if pipe else 'ncu gave no figure'}" for name, pipe in pipes.items())
     lines = [
         f"{ncu['M']} x {ncu['N']} x {ncu['K']} on one {ncu['device']}, driver {ncu['driver']}, NVRTC {ncu['nvrtc']}, "
         f"Nsight Compute {ncu['ncu']}, {ncu['date']}. {'; '.join(named)}.",
         "",
-        *header("rung, layout", "pipe", "busy, %", "issue slots, %", "device time, ms"),
-        *(_profiled(f"pipelined, {row['layout']}", "FMA", row, pipes["FMA"]) for row in rows),
-        *(_profiled(f"{row['rung']}, {row['layout']}", "tensor", row, pipes["tensor"]) for row in tensor),
+        *header("rung, layout", "pipe", "busy, %", *(["issue slots, %"] if issued else []), "device time, ms"),
+        *(_profiled(f"pipelined, {row['layout']}", "FMA", row, pipes["FMA"], issued) for row in rows),
+        *(_profiled(f"{row['rung']}, {row['layout']}", "tensor", row, pipes["tensor"], issued) for row in tensor),
     ]
     return {"ncu-pipe": "\n".join(lines)}
 
@@ -88,8 +89,8 @@ def _metric(rows: Sequence[Data], part: str, preferred: str) -> str | None:
     return next((name for name in given if part in name and ".pct_of_peak" in name), None)
 
 
-def _profiled(what: str, name: str, row: Data, pipe: str | None) -> str:
+def _profiled(what: str, name: str, row: Data, pipe: str | None, issued: bool) -> str:
     metrics = row["metrics"]
-    busy, issued = (f"{metrics[one]:.1f}" if one in metrics else "" for one in (pipe, ISSUE))
+    shares = [f"{metrics[one]:.1f}" if one in metrics else "" for one in (pipe, *([ISSUE] if issued else []))]
     took = metrics.get("gpu__time_duration.sum")  # in ns
-    return line(what, name, busy, issued, "" if took is None else f"{took / 1e6:.3f}")
+    return line(what, name, *shares, "" if took is None else f"{took / 1e6:.3f}")
