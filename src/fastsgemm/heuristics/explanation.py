@@ -64,10 +64,10 @@ class Explanation:
             if fp16x3_rates.load(self.device.arch, self.device.name).device == self.device.name:
                 return None, "its times were measured on this device"
             return "fastsgemm tune --rung fp16x3", "measures its tiles and rates there"
-        if not rung.searched:
-            return None, f"no command searches the constants of rung {rung.name}"
         if rung is SKINNY_IN_ORDER or found.config.constants.get("SEGMENT"):
             return None, "no command searches the constants of the one order of summation"
+        if not rung.searched:
+            return None, f"no command searches the constants of rung {rung.name}"
         if found.rule == choice.NEAREST:
             which = "" if rung in rungs.DEFAULTS else f" --rung {rung.name}"
             return f"fastsgemm tune{which}", "measures times, from which every problem is predicted"
