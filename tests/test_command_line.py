@@ -71,6 +71,13 @@ def test_without_a_device_the_counts_are_explained(no_driver, capsys):
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_a_wrong_choice_of_device_is_said_once(fresh_machine, monkeypatch, capsys):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "tpu")
+    assert main([]) == 2
+    out, err = capsys.readouterr()
+    assert "Measured on" not in out and "tpu" in err
+
+
 class Timed:
     """A ladder of two rungs and cuBLAS, timed by NumPy's own product on the host."""
 
@@ -156,6 +163,7 @@ def test_without_nvrtc_there_is_only_the_host(no_driver, monkeypatch, capsys):
     assert main([]) == 0
     out = capsys.readouterr().out
     assert "NumPy's product" in out and "install fastsgemm[cu13]" in out
+    assert "Below is what this version reached on a device." in " ".join(out.split())
     assert "simulated NVIDIA" not in out
 
 

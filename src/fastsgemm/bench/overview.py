@@ -16,16 +16,18 @@ from fastsgemm.tuning import first_use, tuner
 
 _WIDTH = 80  # columns of a terminal
 _IS = "fastsgemm multiplies float32 matrices on NVIDIA GPUs, with kernels that it compiles and tunes for the device."
-_PURPOSE = "Below are what this version reached on a device, and what its kernels do on a simulated one."
+_MEASURED = "Below is what this version reached on a device."
+_COUNTED = "Below are what this version reached on a device, and what its kernels do on a simulated one."
 
 
 def opening(found: Info) -> str:
     """Return what comes first: the machine if it has a device, else three sentences and the shipped result."""
-    if found.backend == "cuda":
+    if found.backend in ("cuda", None):  # None: FASTSGEMM_DEVICE is wrong, and the next step says so
         return found.text()
     used = "a simulated device multiplies" if found.backend == "sim" else "NumPy multiplies"
     missing = "no NVIDIA driver was found" if found.driver is None else "no NVIDIA device is in use"
-    text = textwrap.wrap(f"{_IS} Here {missing}, so {used} host arrays. {_PURPOSE}", _WIDTH)
+    below = _MEASURED if found.nvrtc is None else _COUNTED
+    text = textwrap.wrap(f"{_IS} Here {missing}, so {used} host arrays. {below}", _WIDTH)
     for note in found.notes:
         if not note.startswith(missing):
             text += ["", *textwrap.wrap(f"note: {note}", _WIDTH)]
