@@ -14,6 +14,8 @@
 //   its registers also hold four steps each, and in half of the steps all operands of an FMA would be in one
 //   register bank.
 // - Split-K as in rung 9, if the tiles of C do not fill the device.
+// - Operands may have 16-bit elements (TYPE_A, TYPE_B), which are converted exactly: half the bytes of B, the
+//   same sums to the last bit.
 // Both layouts of B run the same code. With TRANS_B = 0, neighbouring lanes have neighbouring columns. With
 // TRANS_B = 1, pairs of lanes have neighbouring columns, and neighbouring pairs have neighbouring groups of
 // k. Assumes: VEC_x = 4 only where the operand is aligned for it (see device/tile_copy.cuh), and then k_chunk
@@ -32,11 +34,13 @@ constexpr int MAX_PASS = 8192;      // most floats of partial sums that are adde
 constexpr int TRANS_A = 0;          // 1: A is column-major, see device/operand.cuh
 constexpr int TRANS_B = 0;          // 1: B is column-major
 constexpr int TRANS_C = 0;  // 1: C(m, n) lies at n * ldc + m, for a product of few columns: C^T = B^T A^T
-constexpr int VEC_A = 1;    // floats per read of A: 1, 4
-constexpr int VEC_B = 1;    // floats per read of B: 1, 4
+constexpr int VEC_A = 1;    // elements per read of A: 1, 4
+constexpr int VEC_B = 1;    // elements per read of B: 1, 4
 constexpr int VEC_C = 1;    // floats per store of C: 1, 4
 constexpr int BATCHED = 0;  // 1: the grid has several products, see device/batch.cuh
 constexpr int SOURCE = 0;   // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
+constexpr int TYPE_A = 0;   // of the elements of A: 0: float32, 1: bfloat16, 2: float16
+constexpr int TYPE_B = 0;   // of the elements of B
 // constants:end
 
 #include "device/dependent_launch.cuh"
@@ -69,6 +73,7 @@ struct Traits {
     static constexpr int LOAD_A = TRANS_A && BM % 4 ? 1 : VEC_A;  // floats: a tile may be too narrow for VEC
     static constexpr int LOAD_B = !TRANS_B && TN % 4 ? 1 : VEC_B;
     static constexpr int K_GROUP = ::K_GROUP, THREADS = ::THREADS, SLICED_K = ::SLICED_K;
+    static constexpr int TYPE_A = ::TYPE_A, TYPE_B = ::TYPE_B;
 };
 using TileA = SkinnyTileA<Traits>;
 using ColumnsB = SkinnyColumnsB<Traits>;
@@ -99,9 +104,10 @@ __device__ __forceinline__ int place_of_sum(int m, int n) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-    fastsgemm_skinny(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
-                     const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
-                     long long ldc, int k_chunk, long long split_stride, BatchAndSource<SOURCE> batch) {
+    fastsgemm_skinny(int M, int N, int K, float alpha, const ElementType<TYPE_A> *__restrict__ A,
+                     long long lda, const ElementType<TYPE_B> *__restrict__ B, long long ldb, float beta,
+                     float *__restrict__ C, long long ldc, int k_chunk, long long split_stride,
+                     BatchAndSource<SOURCE> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     __shared__ __align__(16) float shared[SHARED_FLOATS];
     launch_dependents();  // reduce_parts, which adds up the parts, or the other share of a C that was cut
@@ -153,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                             const float *quad = fragment[i / TileA::QUAD_ROWS];
                             float &sum = acc[g % PARTIAL_ACCUMULATORS][i][j];
                             sum = __fmaf_rn(quad[p * TileA::QUAD_ROWS + i % TileA::QUAD_ROWS],
-                                            b.value[g][q + p][j], sum);
+                                            b.value(g, q + p, j), sum);
                         }
             }
             if (k_left >= 2 * BK)

@@ -19,13 +19,16 @@ from skips import pytest_terminal_summary as pytest_terminal_summary
 
 from fastsgemm import device, host, private_files, resources, rungs
 from fastsgemm.call import arrays
+from fastsgemm.call.arrays.library import BFLOAT16
 from fastsgemm.config import SkinnyConfig, VectorizedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import grid, variants
 from fastsgemm.heuristics import database, database_entries, fp16x3_rates
 from fastsgemm.heuristics.database_entries import Tools
+from fastsgemm.host import as_float32, write
 from fastsgemm.jit import cache as kernel_cache
 from fastsgemm.jit import compiler
+from fastsgemm.problem import DType
 from fastsgemm.sim import nvrtc
 from fastsgemm.tuning import first_use
 from fastsgemm.tuning.evaluator import Job
@@ -153,13 +156,20 @@ def random():
     return lambda *shape: generator.standard_normal(shape).astype(np.float32)
 
 
-def at(pointer, shape, strides):
-    """A float32 matrix at an address of host memory, strides in elements."""
+def at(pointer, shape, strides, dtype=0):
+    """A matrix at an address of host memory, strides in elements; the type is that of the kernels' constants."""
+    item = DType(dtype).item
     interface = {
-        "version": 3, "typestr": "<f4", "data": (int(pointer), False),
-        "shape": tuple(map(int, shape)), "strides": tuple(4 * int(stride) for stride in strides),
+        "version": 3, "typestr": ("<f4", "<u2", "<f2")[dtype], "data": (int(pointer), False),
+        "shape": tuple(map(int, shape)), "strides": tuple(item * int(stride) for stride in strides),
     }  # fmt: skip
-    return np.asarray(SimpleNamespace(__array_interface__=interface))
+    values = np.asarray(SimpleNamespace(__array_interface__=interface))
+    return values.view(BFLOAT16) if dtype == DType.BF16 else values
+
+
+def type_of(constants, name):
+    """The type of A or B that a kernel is compiled for; most read float32 only."""
+    return DType(getattr(constants, f"TYPE_{name}", 0))
 
 
 _CONSTANT = re.compile(r"^constexpr int (\w+) = (-?\d+);", re.MULTILINE)
@@ -170,11 +180,13 @@ def constants_of(code):
     return SimpleNamespace(**{name: int(value) for name, value in _CONSTANT.findall(code)})
 
 
-def for_batch(kernel, a, b, c, asks_for_blocks=False):
+def for_batch(kernel, a, b, c, asks_for_blocks=False, items=(4, 4, 4)):
     """Run a NumPy kernel for every product of a batch; its arguments `a`, `b` and `c` are the addresses.
 
     Where there is a source, the kernel also gets its address and strides.
     """
+
+    items = dict(zip((a, b, c), items, strict=True))
 
     def run(grid, *arguments):
         *arguments, batch = arguments
@@ -184,7 +196,7 @@ def for_batch(kernel, a, b, c, asks_for_blocks=False):
             moved = list(arguments)
             for place, steps in ((a, batch.a), (b, batch.b), (c, batch.c)):
                 if place is not None:
-                    moved[place] += 4 * int(np.dot(index, steps))
+                    moved[place] += items[place] * int(np.dot(index, steps))
             more = {"blocks": x} if asks_for_blocks else {}
             if batch.source:
                 first, strides, steps = batch.source
@@ -231,8 +243,8 @@ def parts_kernel(constants):
     """The same for a rung that splits K: which part a block computes follows from the grid."""
 
     def kernel(M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, k_chunk, split_stride, *k_chain, blocks, source=None):
-        A = at(pa, (M, K), (1, lda) if constants.TRANS_A else (lda, 1))
-        B = at(pb, (K, N), (1, ldb) if constants.TRANS_B else (ldb, 1))
+        A = as_float32(at(pa, (M, K), (1, lda) if constants.TRANS_A else (lda, 1), type_of(constants, "A")))
+        B = as_float32(at(pb, (K, N), (1, ldb) if constants.TRANS_B else (ldb, 1), type_of(constants, "B")))
         trans_c = getattr(constants, "TRANS_C", 0)  # rung 9 does not have it
         sym = getattr(constants, "SYM", 0)  # rung 10 does not have it
         parts, rest = divmod(blocks, tiles_of(SimpleNamespace(BM=constants.BM, BN=constants.BN, SYM=sym), M, N))
@@ -244,7 +256,8 @@ def parts_kernel(constants):
             total = alpha * (A[:, steps] @ B[steps] if steps.start < steps.stop else np.zeros((M, N), np.float32))
             store(C, total, beta, source, sym)
 
-    return for_batch(kernel, 4, 6, 9, asks_for_blocks=True)
+    items = type_of(constants, "A").item, type_of(constants, "B").item, 4
+    return for_batch(kernel, 4, 6, 9, asks_for_blocks=True, items=items)
 
 
 def reduce_kernel(constants):
@@ -259,16 +272,32 @@ def reduce_kernel(constants):
     return for_batch(kernel, 3, None, 7)
 
 
-def copy_kernel(rows, columns, source, *rest):
-    *from_strides, target, to_row, to_column = rest
-    at(target, (rows, columns), (to_row, to_column))[...] = at(source, (rows, columns), from_strides)
+def copy_kernel(constants):
+    """What copies matrices, between types."""
+
+    def kernel(rows, columns, source, *rest):
+        *from_strides, target, to_row, to_column = rest
+        into = at(target, (rows, columns), (to_row, to_column), constants.TO)
+        values = at(source, (rows, columns), from_strides, constants.FROM)
+        if constants.FROM == constants.TO:
+            into[...] = values
+        else:
+            write(into, as_float32(values))
+
+    items = DType(constants.FROM).item, 4, DType(constants.TO).item
+    return for_batch(kernel, 2, None, 5, items=items)
 
 
-def pack_kernel(lines, length, source, from_line, from_step, target, to_line):
-    whole = -(-length // 4) * 4
-    into = at(target, (lines, whole), (to_line, 1))
-    into[:, :length] = at(source, (lines, length), (from_line, from_step))
-    into[:, length:] = 0.0
+def pack_kernel(constants):
+    """What packs an operand into lines of whole vectors."""
+
+    def kernel(lines, length, source, from_line, from_step, target, to_line):
+        whole = -(-length // 4) * 4
+        into = at(target, (lines, whole), (to_line, 1))
+        into[:, :length] = as_float32(at(source, (lines, length), (from_line, from_step), constants.FROM))
+        into[:, length:] = 0.0
+
+    return kernel
 
 
 class PythonDevice:
@@ -303,11 +332,11 @@ class PythonDevice:
         if code.startswith(b"\x7fELF"):  # compiled past the fixture; nothing here can run it
             return python_kernels.PythonKernel(entry, None, "")
         text = code.decode()
-        helpers = {"copy_strided": for_batch(copy_kernel, 2, None, 5), "pack": pack_kernel}
-        helpers |= dict.fromkeys(("reduce_parts", "reduce_segments"), reduce_kernel(constants_of(text)))
+        helpers = {"copy_strided": copy_kernel, "pack": pack_kernel}
+        helpers |= dict.fromkeys(("reduce_parts", "reduce_segments"), reduce_kernel)
         product = parts_kernel if name in ("pipelined", "skinny") else product_kernel
         return python_kernels.PythonKernel(
-            entry, helpers.get(name) or product(constants_of(text)), python_kernels.parameters_of(text, entry)
+            entry, helpers.get(name, product)(constants_of(text)), python_kernels.parameters_of(text, entry)
         )
 
     def adopt(self, handle):
@@ -413,8 +442,10 @@ class DeviceLibrary(arrays.Library):
     def view(self, x, handle, ordered):
         self.viewed.append((handle, ordered))
         values = x.values
-        strides = tuple(stride // 4 for stride in values.strides)
-        return values.ctypes.data, (values.shape, strides, 0, arrays.host_fault(values), not values.flags.writeable)
+        strides = tuple(stride // values.itemsize for stride in values.strides)
+        dtype = arrays.host_dtype(values) or DType.F32
+        fault, readonly = arrays.host_fault(values), not values.flags.writeable
+        return values.ctypes.data, (values.shape, strides, 0, fault, readonly, dtype)
 
     def empty(self, like, shape, gpu, handle):
         return OnDevice(np.full(shape, np.nan, np.float32))

@@ -493,12 +493,13 @@ def test_the_simulated_device_has_nothing_to_prepare(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("1..8192,4096,4096", (range(1, 8193), range(4096, 4097), range(4096, 4097), "NN", range(1, 2))),
-        ("64, 1..3 ,5,nt", (range(64, 65), range(1, 4), range(5, 6), "NT", range(1, 2))),
-        ("64,64,64,x96", (range(64, 65), range(64, 65), range(64, 65), "NN", range(96, 97))),
-        ("64", (range(64, 65), range(64, 65), range(64, 65), "NN", range(1, 2))),
-        ("64,x1..8", (range(64, 65), range(64, 65), range(64, 65), "NN", range(1, 9))),
-        ("64,64,64,NT, x1..8 ", (range(64, 65), range(64, 65), range(64, 65), "NT", range(1, 9))),
+        ("1..8192,4096,4096", (range(1, 8193), range(4096, 4097), range(4096, 4097), "NN", range(1, 2), "f32xf32")),
+        ("64, 1..3 ,5,nt", (range(64, 65), range(1, 4), range(5, 6), "NT", range(1, 2), "f32xf32")),
+        ("64,64,64,x96", (range(64, 65), range(64, 65), range(64, 65), "NN", range(96, 97), "f32xf32")),
+        ("64", (range(64, 65), range(64, 65), range(64, 65), "NN", range(1, 2), "f32xf32")),
+        ("64,x1..8", (range(64, 65), range(64, 65), range(64, 65), "NN", range(1, 9), "f32xf32")),
+        ("1..4,64,64,bf16xf32,x2", (range(1, 5), range(64, 65), range(64, 65), "NN", range(2, 3), "bf16xf32")),
+        ("64,64,64,NT, x1..8 ", (range(64, 65), range(64, 65), range(64, 65), "NT", range(1, 9), "f32xf32")),
     ],
 )
 def test_a_range_includes_its_ends(text, expected):

@@ -3,7 +3,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastsgemm.errors import ShapeError
-from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, as_data, checked, octaves, parse, spell
+from fastsgemm.problem import (
+    DTYPES,
+    LAYOUTS,
+    MAX_BATCH,
+    MAX_EXTENT,
+    DType,
+    Dtypes,
+    Problem,
+    as_data,
+    checked,
+    octaves,
+    parse,
+    spell,
+)
 
 EXTENTS = st.integers(1, MAX_EXTENT)
 
@@ -21,6 +34,8 @@ EXTENTS = st.integers(1, MAX_EXTENT)
         ("1,2,3,TT,x1", Problem(1, 2, 3, "TT")),
         ("64,64,32,sym", Problem(64, 64, 32, "NT", 1, True)),
         ("64,64,32,SYM,x3", Problem(64, 64, 32, "NT", 3, True)),
+        ("1,2,3,NT,bf16xf32", Problem(1, 2, 3, "NT", dtypes=Dtypes(DType.BF16))),
+        ("64,F32xF16,x2", Problem(64, 64, 64, "NN", 2, dtypes=Dtypes(b=DType.F16))),
     ],
 )
 def test_a_problem_is_read(text, problem):
@@ -32,6 +47,8 @@ def test_a_problem_is_read(text, problem):
     [
         "", "1,2", "1,2,3,4", "1,2,3,NX", "1,2,x", "-1,2,3", "1.5,2,3", "1,2,3,NN,4",
         "x8", "1,2,x8", "1,2,3,x8,NN", "1,2,3,NN,x", "1,2,3,NN,x-8", "1,2,3,NN,xx8", "1,2,3,x2,x2", "1,2,3,x8.0",
+        "1,2,3,bf16", "1,2,3,bf16xf64",
+        "1,2,3,x2,bf16xf32", "bf16xf32",
     ],
 )  # fmt: skip
 def test_what_is_no_problem_is_refused(text):
@@ -39,9 +56,11 @@ def test_what_is_no_problem_is_refused(text):
         parse(text)
 
 
-@given(EXTENTS, EXTENTS, EXTENTS, st.sampled_from(LAYOUTS), st.integers(1, MAX_BATCH))
-def test_every_problem_is_read_back(M, N, K, layout, batch):
-    problem = Problem(M, N, K, layout, batch)
+@given(
+    EXTENTS, EXTENTS, EXTENTS, st.sampled_from(LAYOUTS), st.integers(1, MAX_BATCH), st.sampled_from([*DTYPES.values()])
+)
+def test_every_problem_is_read_back(M, N, K, layout, batch, dtypes):
+    problem = Problem(M, N, K, layout, batch, dtypes=dtypes)
     assert parse(spell(problem)) == problem
 
 
@@ -49,6 +68,14 @@ def test_what_goes_without_saying_is_not_written():
     assert spell(Problem(1, 2, 3)) == "1,2,3"
     assert spell(Problem(1, 2, 3, "NT", 4)) == "1,2,3,NT,x4"
     assert spell(Problem(2, 2, 3, "NT", 4, True)) == "2,2,3,SYM,x4"
+
+
+def test_the_types_of_the_operands():
+    problem = parse("1,2,3,NN,bf16xf32")
+    assert spell(problem.transposed) == "2,1,3,TT,f32xbf16"
+    assert as_data(problem)["dtypes"] == "bf16xf32" and "dtypes" not in as_data(Problem(1, 2, 3))
+    with pytest.raises(ShapeError, match="so it has A's type, got bf16xf32"):
+        parse("2,2,3,SYM,bf16xf32")
 
 
 def test_a_symmetric_result_is_square():

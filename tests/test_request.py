@@ -25,15 +25,25 @@ def test_a_config_says_which_rung_where_the_default_takes_it():
 
 def test_the_precision_is_that_of_the_rung():
     assert resolve("fp16x3").precision == "fp16x3"
-    assert resolve(precision="fp16x3") == Request(precision="fp16x3")
+    assert resolve(precision="fp16x3") == Request(precision="fp16x3", takes_halves=True)
+
+
+def test_16_bit_operands_need_a_precision_by_name_or_one_order_of_summation():
+    assert not resolve().takes_halves and not resolve("fp16x3").takes_halves
+    for how in ({"precision": "ieee"}, {"precision": "fp16x3"}, {"batch_invariant": True}):
+        assert resolve(**how).takes_halves
 
 
 def test_one_order_of_summation_is_a_field_of_its_own():
-    assert resolve(batch_invariant=True) == Request(batch_invariant=True)
-    assert resolve("pipelined", batch_invariant=True) == Request(rungs.find("pipelined"), batch_invariant=True)
+    assert resolve(batch_invariant=True) == Request(batch_invariant=True, takes_halves=True)
+    assert resolve("pipelined", batch_invariant=True) == Request(
+        rungs.find("pipelined"), batch_invariant=True, takes_halves=True
+    )
     assert resolve("skinny_in_order") == Request(rungs.SKINNY_IN_ORDER, batch_invariant=True)
     named = resolve(config=PIPELINED, batch_invariant=True)
-    assert named == Request(rungs.find("pipelined"), PIPELINED.replace(SEGMENT=SEGMENT), batch_invariant=True)
+    assert named == Request(
+        rungs.find("pipelined"), PIPELINED.replace(SEGMENT=SEGMENT), batch_invariant=True, takes_halves=True
+    )
 
 
 @pytest.mark.parametrize(

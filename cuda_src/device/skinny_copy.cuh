@@ -2,10 +2,11 @@
 // through registers to shared memory, B to the registers of the thread that uses it. Nothing past the matrix
 // is read: threads there read its last row or column instead, and store nothing.
 //
-// Traits: BM, BN, BK, TN, TK, TRANS_A, TRANS_B, LOAD_A and LOAD_B (floats per read), K_GROUP, THREADS,
-// SLICED_K.
+// Traits: BM, BN, BK, TN, TK, TRANS_A, TRANS_B, LOAD_A and LOAD_B (elements per read), K_GROUP, THREADS,
+// SLICED_K, TYPE_A and TYPE_B (see device/element.cuh). A 16-bit A is converted when it is written to shared
+// memory, a 16-bit B when its group is used.
 #pragma once
-#include "device/global_memory.cuh"
+#include "device/element.cuh"
 
 // B is read float by float along k: neighbouring lanes take neighbouring k, and A is stored to match.
 template <class Traits>
@@ -32,11 +33,12 @@ struct SkinnyTileA {
         THREADS / THREADS_M * (TRANS_A ? 1 : VEC);  // between vectors of a thread
     static constexpr int COUNT = (BK + K_DISTANCE - 1) / K_DISTANCE;
 
-    const float *source;
-    long long next_vector, next_tile;  // in floats
+    using T = ElementType<Traits::TYPE_A>;
+    const T *source;
+    long long next_vector, next_tile;  // in elements
     int m, k;                          // of the first vector, in the tile
     int first_place;                   // of the first vector, in shared memory
-    float value[COUNT][VEC];
+    Elements<Traits::TYPE_A, VEC> value[COUNT];
 
     // Return the offset of row m in shared memory, for a step of k in a group of a slice. What the slices
     // read at the same time lies side by side. The extents are powers of two, so place(m, ...) of a sum whose
@@ -53,7 +55,7 @@ struct SkinnyTileA {
                                  : place(m, group, rest % K_GROUP, rest / K_GROUP);
     }
 
-    __device__ __forceinline__ SkinnyTileA(const float *A, long long lda, int m0, int M, int k0)
+    __device__ __forceinline__ SkinnyTileA(const T *A, long long lda, int m0, int M, int k0)
         : next_vector(TRANS_A ? K_DISTANCE * lda : K_DISTANCE),
           next_tile(TRANS_A ? BK * lda : BK),
           m(TRANS_A ? threadIdx.x % THREADS_M * VEC
@@ -70,8 +72,8 @@ struct SkinnyTileA {
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
             const bool whole = WHOLE && (i + 1) * K_DISTANCE <= BK;
-            load_global_or_zero(value[i], source + i * next_vector,
-                                whole || k + i * K_DISTANCE < (WHOLE ? BK : min(depth, BK)));
+            value[i].read_or_zero(source + i * next_vector,
+                                  whole || k + i * K_DISTANCE < (WHOLE ? BK : min(depth, BK)));
         }
         source += next_tile;
     }
@@ -107,10 +109,16 @@ struct SkinnyColumnsB {
     // from shared memory.
     static constexpr int PAIR = THREADS_N > 1 ? 2 : 1;
 
-    const float *source[READS];
+    using T = ElementType<Traits::TYPE_B>;
+    const T *source[READS];
     long long ld;  // from one k to the next
     int first_k;   // of this thread, in the tile
-    float value[TK / K_GROUP][K_GROUP][TN];
+    Elements<Traits::TYPE_B, VEC> vector[TK / K_GROUP][K_GROUP / VEC_K][READS];
+
+    // Column j of this thread in step q of a group.
+    __device__ __forceinline__ float value(int group, int q, int j) const {
+        return vector[group][q / VEC_K][j / VEC_N][TRANS_B ? q % VEC_K : j % VEC_N];
+    }
 
     // This thread's place among those that share its k, and among those that share its columns.
     static __device__ __forceinline__ int thread_n() {
@@ -124,7 +132,7 @@ struct SkinnyColumnsB {
         return (j / VEC_N * THREADS_N + thread_n()) * VEC_N + j % VEC_N;
     }
 
-    __device__ __forceinline__ SkinnyColumnsB(const float *B, long long ldb, int n0, int N, int k0)
+    __device__ __forceinline__ SkinnyColumnsB(const T *B, long long ldb, int n0, int N, int k0)
         : ld(TRANS_B ? 1 : ldb), first_k(SCATTERED<Traits> ? slice() : slice() * K_GROUP) {
 #pragma unroll
         for (int i = 0; i < READS; ++i) {
@@ -142,12 +150,9 @@ struct SkinnyColumnsB {
             const int k = group * GROUP_DISTANCE + q * (SCATTERED<Traits> ? SLICES : 1);
 #pragma unroll
             for (int i = 0; i < READS; ++i) {
-                float vector[VEC];
-                const float *p = TRANS_B ? source[i] + k : source[i];
-                load_global_or_zero<VEC, L1::NO_ALLOCATE>(vector, p, WHOLE || first_k + k < depth);
-#pragma unroll
-                for (int j = 0; j < VEC; ++j)
-                    value[group][q + (TRANS_B ? j : 0)][i * VEC_N + (TRANS_B ? 0 : j)] = vector[j];
+                const T *p = TRANS_B ? source[i] + k : source[i];
+                vector[group][q / VEC_K][i].template read_or_zero<L1::NO_ALLOCATE>(
+                    p, WHOLE || first_k + k < depth);
                 if (!TRANS_B) walk(source[i], q == K_GROUP - 1 ? (GROUP_DISTANCE - K_GROUP + 1) * ld : ld);
             }
         }
@@ -159,7 +164,7 @@ struct SkinnyColumnsB {
 
     // Advance p by `distance`. The asm hides the sum from the compiler, which would otherwise keep every
     // multiple of ld in registers.
-    static __device__ __forceinline__ void walk(const float *&p, long long distance) {
+    static __device__ __forceinline__ void walk(const T *&p, long long distance) {
         p += distance;
         asm volatile("" : "+l"(p));
     }

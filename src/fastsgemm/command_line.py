@@ -19,7 +19,7 @@ from fastsgemm.jit import cache
 from fastsgemm.ladder import bars, contenders, info, measured
 from fastsgemm.ladder.counts import Table
 from fastsgemm.ladder.measured import Ladder
-from fastsgemm.problem import WRITTEN, Problem, parse
+from fastsgemm.problem import WRITTEN, Problem, parse, require_float32
 from fastsgemm.progress import say, show
 from fastsgemm.rungs import PRECISIONS, RUNGS, Rung
 from fastsgemm.tuning.command import DESCRIPTION, add_options, tune_as_asked
@@ -113,6 +113,7 @@ def _default_size(backend: str) -> Problem:
 
 
 def _info(options: argparse.Namespace) -> int:
+    require_float32(options.size or DEFAULT_SIZE, "info")
     found = info.collect(options.size or DEFAULT_SIZE)
     if options.json:
         _print_json(found.json())
@@ -122,6 +123,7 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _ladder(options: argparse.Namespace) -> int:
+    require_float32(options.size or DEFAULT_SIZE, "the ladder")
     place = options.device or device.host_backend()
     name = place.lower()
     if options.device and name != "sim" and (name == "host" or device.is_present(name)):
@@ -148,7 +150,7 @@ def _explain(options: argparse.Namespace) -> int:
     p = options.size
     found = explain(
         p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision, options.batch_invariant, p.batch,
-        options.symmetric or p.symmetric,
+        options.symmetric or p.symmetric, str(p.dtypes),
     )  # fmt: skip
     if options.json:
         _print_json(found.json())
@@ -158,11 +160,11 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    M, N, K, layout, batch = preparation.parse(options.problems)
+    M, N, K, layout, batch, dtypes = preparation.parse(options.problems)
     found = preparation.prepare(
         M, N, K, layout, batch=batch, rung=options.rung, precision=options.precision,
         batch_invariant=options.batch_invariant, split=options.split, source=options.source,
-        symmetric=options.symmetric, device=options.device,
+        symmetric=options.symmetric, dtypes=dtypes, device=options.device,
         stored=True,  # there is no other use of them after the process
     )  # fmt: skip
     if options.json:
@@ -217,7 +219,8 @@ def _constants(text: str) -> dict[str, int]:
 
 _EPILOG = """\
 A problem is written N, M,N,K or M,N,K,LAYOUT. LAYOUT is NN, NT, TN or TT: A and B row-major (N) or column-major (T).
-With ,xCOUNT after it, it is a batch: so many such products in one call, as in 64,64,64,x512.
+With ,xCOUNT after it, it is a batch: so many such products in one call, as in 64,64,64,x512. Before that may stand the
+types of A and B, f32, bf16 or f16, as in 64,64,64,NT,bf16xf32; without them both are float32.
 A device in this machine is written cuda or cuda:1. Any other device is written by name, such as "NVIDIA H200", or by
 architecture, such as sm_90."""
 

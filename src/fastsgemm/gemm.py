@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
-from fastsgemm import device, host, rungs
+from fastsgemm import device, host
 from fastsgemm.call import arrays, checks, streams
 from fastsgemm.call.arrays import HOST, DeviceArray, Library, View
 from fastsgemm.call.driver import multiply
 from fastsgemm.call.split_operand import SplitOperand, array_of
-from fastsgemm.errors import OperandError, ShapeError, StreamError
+from fastsgemm.errors import DTypeError, OperandError, ShapeError, StreamError
 from fastsgemm.geometry.layout import same_elements
 from fastsgemm.problem import Sym
 from fastsgemm.request import PLAIN, Request, of_call, resolve
@@ -36,14 +36,13 @@ if TYPE_CHECKING:
     class _Options(TypedDict, total=False):
         rung: str | int | Rung | None
         config: Config | None
-        precision: str
+        precision: str | None
         batch_invariant: bool
         symmetric: bool
         stream: Any
 
 
 _USUAL = (1.0, 0.0)  # of alpha and beta, which need no rounding
-_IEEE = rungs.PRECISIONS[0]  # the same object as the default
 
 
 @overload
@@ -82,7 +81,7 @@ def sgemm(
     *,
     rung: str | int | Rung | None = None,
     config: Any = None,
-    precision: str = "ieee",
+    precision: str | None = None,
     batch_invariant: bool = False,
     symmetric: bool = False,
     stream: Any = None,
@@ -94,10 +93,11 @@ def sgemm(
 
     Parameters
     ----------
-    A : array, shape (..., M, K) or (K,), float32
+    A : array, shape (..., M, K) or (K,), float32, bfloat16 or float16
         From NumPy, CuPy, PyTorch or JAX, or any object with DLPack or the CUDA array interface. Any strides are
-        allowed. With precision "fp16x3", A or B may be an operand that `split` returned.
-    B : array, shape (..., K, N) or (K,), float32
+        allowed. With precision "fp16x3", A or B may be an operand that `split` returned. 16-bit operands need a
+        `precision` by name, or `batch_invariant`; see Notes.
+    B : array, shape (..., K, N) or (K,), float32, bfloat16 or float16
         Dimensions before the last two are those of a batch, and broadcast with those of A.
     alpha, beta : float
         Rounded to float32. With beta = 0, C is not read; with alpha = 0, A and B are not read.
@@ -108,9 +108,9 @@ def sgemm(
         A kernel of the ladder, by name or number; see `RUNGS`. Default: the fastest known or predicted one.
     config : Config, optional
         The kernel's constants. Default: from the tuning database; see `explain`.
-    precision : str
-        ``"ieee"``: IEEE fused multiply-adds only, no tensor cores. ``"fp16x3"``: the accuracy of float32, from tensor
-        cores where they are faster; see Notes.
+    precision : str, optional
+        ``"ieee"``, the default for float32 operands: IEEE fused multiply-adds only, no tensor cores. ``"fp16x3"``: the
+        accuracy of float32, from tensor cores where they are faster; see Notes.
     batch_invariant : bool
         Each element of the result depends on nothing but its row of A, its column of B, alpha, beta and its old value,
         to the last bit: neither on M, N and layouts nor on config and device. ``docs/precision.md`` says how
@@ -120,19 +120,21 @@ def sgemm(
         of it is computed and stored twice. Where B is A transposed, this need not be said; see Notes.
     stream : object with ``__cuda_stream__``, optional
         The stream to launch on. Default: the current stream of the library of `out`, or else of C, or else of A.
-    out : array, shape (..., M, N), float32, optional
+    out : array, shape (..., M, N), float32, bfloat16 or float16, optional
         Written in place of C and returned: out <- alpha * A @ B + beta * C. C may then be any array that broadcasts to
-        this shape, such as a row or a column. `out` may be C itself.
+        this shape, such as a row or a column. `out` may be C itself. If it has 16 bits, the float32 result is rounded
+        once, to nearest even, C is float32 or of the type of `out`, and a `precision` must be named.
 
     Returns
     -------
-    array, shape (..., M, N), float32
+    array, shape (..., M, N), float32 unless `out` has 16 bits
         `out`, or C, or a new array. As in `numpy.matmul` there is no M where A is a vector, and no N where B is.
 
     Raises
     ------
     DTypeError, ScalarError, StreamError, ArgumentError
-        Subclasses of TypeError. An operand is not a float32 array; alpha or beta is not a real number; `stream` does
+        Subclasses of TypeError. An operand is not an array of a type that it may have, or has 16 bits where no
+        precision is named; alpha or beta is not a real number; `stream` does
         not have ``__cuda_stream__``; `batch_invariant` or `symmetric` is neither true nor false.
     ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError
         Subclasses of ValueError. The shapes do not match, or the result is not square with `symmetric`; what is written
@@ -150,6 +152,11 @@ def sgemm(
     -----
     **Host arrays.** They are copied to the first GPU and back; without a GPU NumPy multiplies them. Set
     ``FASTSGEMM_DEVICE=sim`` to use a simulated device.
+
+    **16-bit operands.** Each of A and B may be bfloat16 or float16, with a precision by name, so that no one loses an
+    accuracy that was not meant to be lost: the result is that of the operands as float32, and is float32. With "ieee",
+    elements are converted exactly, as they are loaded by rung 10, which so moves half the bytes, and in a copy for the
+    other rungs; with the same config, the bits are those of the cast operands.
 
     **Streams.** Calls on device arrays never synchronise. Calls on host arrays return when the result is there.
 
@@ -197,7 +204,7 @@ def sgemm(
     if (
         rung is not None
         or config is not None
-        or precision is not _IEEE
+        or precision is not None
         or batch_invariant is not False
         or symmetric is not False
     ):
@@ -362,7 +369,7 @@ def _new_shape(a: View, b: View) -> tuple[int, ...]:
     try:
         return checks.result_shape(of_a, of_b)
     except ShapeError:
-        for name, (_, (_, _, _, fault, _)) in (("A", a), ("B", b)):
+        for name, (_, (_, _, _, fault, *_)) in (("A", a), ("B", b)):
             if fault is not None:  # why the array cannot be used matters more than its shape
                 raise fault(name) from None
         raise
@@ -383,16 +390,18 @@ def _source(C: Any, out: Any, library: Library, written: View, handle: int, at_h
     at_home : bool
         Whether all operands are of one library and on its current stream.
     """
-    address, (shape, strides, *_) = written
+    address, (shape, strides, *_, dtype) = written
     if out is not None and library.immutable:
-        of_out, _, _, fault, _ = library.view(out, handle, False)[1]
+        of_out, _, _, fault, _, of_out_dtype = library.view(out, handle, False)[1]
         if fault is not None:
             raise fault("out")
+        if of_out_dtype:
+            raise DTypeError(f"out must be float32 where arrays are immutable, got {of_out_dtype.numpy_name}")
         checks.exact_shape("out", of_out, shape)
     if C is None:
         return []
     source = arrays.library(C).view(C, handle, at_home)
     if out is None and source[1][3] is None:
         checks.exact_shape("C", source[1][0], shape)
-    same = source[0] == address and same_elements(source[1][:2], (shape, strides))
+    same = source[0] == address and source[1][5] is dtype and same_elements(source[1][:2], (shape, strides))
     return [] if same else [source]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from fastsgemm.call.driver import multiply
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import NoDriverError
 from fastsgemm.geometry import layout
-from fastsgemm.geometry.layout import ITEM, same_elements
-from fastsgemm.problem import Sym
+from fastsgemm.geometry.layout import same_elements
+from fastsgemm.problem import DType, Sym
 from fastsgemm.progress import warn
 from fastsgemm.request import Request
 from fastsgemm.tuning import first_use
@@ -35,6 +36,8 @@ def sgemm(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float, o
     )
     if library.immutable:
         d = None
+    dtype = DType.F32 if d is None else _dtype(d)
+    _check_types(request, (a, b, c), dtype)
     # Whether what is read as C, if anything is, is what is written.
     in_place = out is None or c is None or (d is not None and _same(c, d))
     if d is not None:
@@ -46,14 +49,16 @@ def sgemm(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float, o
         checks.square(shape)
     backend = _backend(request)
     source = None
-    if d is not None and in_place:
+    if d is not None and in_place and not (dtype and backend == "host"):
         result = d
     else:  # what fails before the product is there leaves `out` as it was
-        result = np.empty(shape, np.float32) if d is None else np.empty_like(d)
+        result = (
+            np.empty(shape, np.float32) if d is None else np.empty_like(d, d.dtype if backend == "sim" else np.float32)
+        )
         if backend == "sim":
             source = c
         elif c is not None and beta != 0.0:
-            result[...] = c
+            result[...] = as_float32(c)
     if backend == "cuda":
         _through_device(request, a, b, result, alpha, beta)
     elif backend == "sim":
@@ -63,7 +68,7 @@ def sgemm(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float, o
     if d is None:
         return library.from_numpy(result, lead)
     if result is not d:
-        d[...] = result
+        write(d, result)
     library.written(target)
     return target
 
@@ -80,13 +85,50 @@ def _numpy(x: Any, name: str) -> np.ndarray:
     return values
 
 
+def _dtype(x: np.ndarray) -> DType:
+    """Return the type of a host array without a fault."""
+    return arrays.host_dtype(x) or DType.F32
+
+
+def _check_types(request: Request, operands: Sequence[np.ndarray | None], written: DType) -> None:
+    """Refuse what `make_plan` refuses, where no plan is made."""
+    a, b, *others = (None if x is None else _dtype(x) for x in operands)
+    dtypes = [a, b, written, *others]
+    if any(dtypes):
+        checks.types(request, [dtype for dtype in dtypes if dtype is not None])
+
+
+def as_float32(x: np.ndarray) -> np.ndarray:
+    """Return a host array as float32: itself, or converted exactly."""
+    dtype = _dtype(x)
+    if dtype is DType.BF16:
+        return (x.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return x.astype(np.float32) if dtype else x
+
+
+def write(target: np.ndarray, values: np.ndarray) -> None:
+    """Write float32 or the target's own values to a host array, rounded once to nearest even."""
+    dtype = _dtype(target)
+    if values.dtype != np.float32 or not dtype:
+        target[...] = values
+    elif dtype is DType.F16:
+        with np.errstate(all="ignore"):  # what is too large becomes an infinity, as on a device
+            target[...] = values
+    else:
+        bits = values.view(np.uint32)
+        rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+        target.view(np.uint16)[...] = np.where(np.isnan(values), np.uint32(0x7FFF), rounded)
+
+
 def _strides(x: np.ndarray) -> tuple[int, ...]:
-    return tuple(step // ITEM for step in x.strides)
+    return tuple(step // x.itemsize for step in x.strides)
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.ctypes.data == other.ctypes.data and same_elements(
-        (one.shape, one.strides), (other.shape, other.strides)
+    return (
+        one.ctypes.data == other.ctypes.data
+        and one.dtype == other.dtype
+        and same_elements((one.shape, one.strides), (other.shape, other.strides))
     )
 
 
@@ -123,7 +165,7 @@ def _through_blas(
     product: Any = None
     with np.errstate(all="ignore"):  # NaN and Inf are ordinary values, as on a device
         if alpha != 0.0 and a.shape[-1] > 0:
-            product = a @ b  # before C is written: there may be no memory for it
+            product = as_float32(a) @ as_float32(b)  # before C is written: there may be no memory for it
             if symmetric:
                 product = np.where(np.tri(product.shape[-1], dtype=bool), product, product.swapaxes(-1, -2))
             if alpha != 1.0:
@@ -157,7 +199,7 @@ def _through_device(request: Request, a: np.ndarray, b: np.ndarray, c: np.ndarra
                 views.append(_transposed(views[0]))
                 continue
             lines, flipped = _lines(x)
-            array = DeviceArray(lines.shape, gpu, LEGACY_STREAM)
+            array = DeviceArray(lines.shape, gpu, LEGACY_STREAM, _dtype(x))
             made.append(array)
             if read and lines.size:
                 array.upload(lines)
@@ -186,14 +228,14 @@ def _is_gram(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _transposed(view: View) -> View:
-    pointer, (shape, strides, ordinal, fault, readonly) = view
+    pointer, (shape, strides, ordinal, fault, readonly, dtype) = view
     shape, strides = ((*each[:-2], each[-1], each[-2]) for each in (shape, strides))
-    return pointer, (shape, strides, ordinal, fault, readonly)
+    return pointer, (shape, strides, ordinal, fault, readonly, dtype)
 
 
 def _flip(view: View) -> View:
-    pointer, (shape, strides, ordinal, fault, readonly) = view
-    return pointer, (shape[::-1], strides[::-1], ordinal, fault, readonly)
+    pointer, (shape, strides, *others) = view
+    return pointer, (shape[::-1], strides[::-1], *others)
 
 
 def _download(array: DeviceArray, c: np.ndarray) -> None:
@@ -201,7 +243,7 @@ def _download(array: DeviceArray, c: np.ndarray) -> None:
         return
     lines, flipped = _lines(c)
     if not np.shares_memory(lines, c):
-        lines = np.empty(c.shape, np.float32)
+        lines = np.empty(c.shape, c.dtype)
     array.download(lines)
     if not flipped and lines is not c:
         c[...] = lines

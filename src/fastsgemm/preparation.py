@@ -21,7 +21,7 @@ from fastsgemm.geometry.layout import Lying
 from fastsgemm.heuristics.explanation import device_at, naming_others
 from fastsgemm.jit import cache, kernel
 from fastsgemm.jit.source import KernelSpec
-from fastsgemm.problem import MAX_EXTENT, WORDS, Problem, checked, of, pieces
+from fastsgemm.problem import DTYPES, MAX_EXTENT, WORDS, Problem, checked, dtypes_of, of, pieces
 from fastsgemm.progress import Bar
 from fastsgemm.request import Request, of_call, of_problem, resolve
 from fastsgemm.rungs import Rung
@@ -73,6 +73,7 @@ def prepare(
     split: str = "",
     source: str = "",
     symmetric: bool = False,
+    dtypes: str = "f32xf32",
     device: int | str = 0,
     stored: bool = False,
     progress: bool = True,
@@ -106,6 +107,8 @@ def prepare(
     symmetric : bool
         The results are symmetric. With layouts NT and TN, B is A transposed, in the same memory; with NN and TT,
         `sgemm` is called with ``symmetric=True``.
+    dtypes : str
+        The types of A and B, such as ``bf16xf32``; each is ``f32``, ``bf16`` or ``f16``.
     device : int or str
         CUDA's number of a device in this machine, or ``cuda:1``. For a device that is named, such as
         ``"NVIDIA H200"`` or ``"sm_90"``, kernels are compiled into the cache only, and no device is needed.
@@ -122,8 +125,8 @@ def prepare(
     Raises
     ------
     ShapeError
-        An extent or a layout is out of range, there are no problems, or more than 65536, or one that is symmetric is
-        not square.
+        An extent or a layout is out of range, `dtypes` are not known, there are no problems, or more than 65536, or one
+        that is symmetric is not square.
     ArgumentError
         An argument is of a type that it cannot be, or `split` or `source` is none of those named.
     PrecisionError
@@ -153,7 +156,10 @@ def prepare(
         raise ArgumentError(f"source must be 'matrix', 'row' or 'column', or empty without `out`, got {source!r}")
     device = arguments.place(device)
     request = of_call(request, _split(split, request.precision))
-    problems = _problems(M, N, K, layout, batch, arguments.switch("symmetric", symmetric))
+    problems = [
+        checked(replace(each, dtypes=dtypes_of(dtypes)))
+        for each in _problems(M, N, K, layout, batch, arguments.switch("symmetric", symmetric))
+    ]
     began = time.perf_counter()
     bar = Bar(arguments.switch("progress", progress))
     try:
@@ -184,8 +190,8 @@ def _split(which: str, precision: str) -> tuple[bool, bool]:
     return "A" in which, "B" in which
 
 
-def parse(text: str) -> tuple[range, range, range, str, range]:
-    """Return M, N, K, layout and batch of a text such as ``1..8192,4096,4096,NT,x8``, or ``N`` for a square.
+def parse(text: str) -> tuple[range, range, range, str, range, str]:
+    """Return M, N, K, layout, batch and types of a text such as ``1..8192,4096,4096,NT,x8``, or ``N`` for a square.
 
     A range includes both of its ends.
 
@@ -194,18 +200,19 @@ def parse(text: str) -> tuple[range, range, range, str, range]:
     ShapeError
         It is not written so.
     """
-    extents, layout, count = pieces(text)
+    extents, layout, dtypes, count = pieces(text)
     if len(extents) == 1 and ".." not in extents[0]:
         extents *= 3
     ends = [number.split("..") for number in (*extents, count)]
     digits = all(end.isascii() and end.isdecimal() and len(end) <= 10 for pair in ends for end in pair)
-    if len(extents) != 3 or layout not in WORDS or not digits or max(map(len, ends)) > 2:
+    if len(extents) != 3 or layout not in WORDS or dtypes not in DTYPES or not digits or max(map(len, ends)) > 2:
         raise ShapeError(
             "a problem is written N, M,N,K or M,N,K,LAYOUT, for a batch with ,xCOUNT after it; M, N, K and COUNT may "
-            f"be ranges such as 1..8192, and a layout is {', '.join(WORDS)}; got {text!r}"
+            f"be ranges such as 1..8192, a layout is {', '.join(WORDS)}, and before the batch may stand the types of A "
+            f"and B, such as ,bf16xf32; got {text!r}"
         )
     M, N, K, batch = (range(int(pair[0]), int(pair[-1]) + 1) for pair in ends)
-    return M, N, K, layout, batch
+    return M, N, K, layout, batch, dtypes
 
 
 def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any, symmetric: bool) -> list[Problem]:
@@ -251,7 +258,9 @@ def kernels_of(
     needed: dict[KernelSpec, int] = {}
     bar.begin("choose", len(problems))
     for problem in problems:
-        for launch in plan_of(device, of_problem(request, problem), _operands(problem, source)).launches:
+        for launch in plan_of(
+            device, of_problem(request, problem), _operands(problem, source), problem.dtypes
+        ).launches:
             needed.setdefault(launch.kernel, launch.shared_bytes)
         bar.step()
     return needed

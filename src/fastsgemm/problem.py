@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastsgemm import arguments
 from fastsgemm.errors import ShapeError
@@ -30,45 +30,98 @@ class Sym(IntEnum):
         return {Sym.LOWER: Sym.UPPER, Sym.UPPER: Sym.LOWER}.get(self, self)
 
 
+class DType(IntEnum):
+    """The type of an operand's elements: the constants TYPE_A and TYPE_B of the kernels, see ``device/element.cuh``."""
+
+    F32 = 0
+    BF16 = 1
+    F16 = 2
+
+    __hash__ = int.__hash__  # Enum's own is a function of Python, and every call looks a plan up by its types
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return 2 if self else 4
+
+    @property
+    def numpy_name(self) -> str:
+        """What NumPy, PyTorch and JAX call it."""
+        return ("float32", "bfloat16", "float16")[self]
+
+
+class Dtypes(NamedTuple):
+    """The types of A and B: one property of a problem."""
+
+    a: DType = DType.F32
+    b: DType = DType.F32
+
+    @property
+    def are_float32(self) -> bool:
+        """Whether both are float32."""
+        return not (self.a or self.b)
+
+    def __str__(self) -> str:
+        return f"{self.a.name}x{self.b.name}".lower()
+
+
+FLOAT32 = Dtypes()
+DTYPES = {str(pair): pair for pair in (Dtypes(a, b) for a in DType for b in DType)}  # by how they are written
 LAYOUTS: tuple[str, ...] = ("NN", "NT", "TN", "TT")
 SYMMETRIC = "SYM"  # written in place of a layout: NT with B = A transposed, in the same memory
 WORDS = (*LAYOUTS, SYMMETRIC)
-WRITTEN = "M,N,K[,LAYOUT][,xCOUNT]"  # how a problem is written, in the help of the commands
+WRITTEN = "M,N,K[,LAYOUT][,DTYPES][,xCOUNT]"  # how a problem is written, in the help of the commands
 
 
 def parse(text: str) -> Problem:
     """Return the problem written as ``M,N,K`` or ``M,N,K,LAYOUT``, or ``N`` for M = N = K. A layout may be ``SYM``.
 
-    After it may stand ``,xCOUNT``, the number of products of a batch.
+    After it may stand the types of A and B, such as ``,bf16xf32``, and then ``,xCOUNT``, the number of products of a
+    batch.
 
     Raises
     ------
     ShapeError
         It is not written so, or a number is out of range.
     """
-    extents, layout, count = pieces(text)
+    extents, layout, dtypes, count = pieces(text)
     digits = all(part.isascii() and part.isdecimal() and len(part) <= _MOST_DIGITS for part in (*extents, count))
-    if len(extents) not in (1, 3) or layout not in WORDS or not digits:
+    if len(extents) not in (1, 3) or layout not in WORDS or dtypes not in DTYPES or not digits:
         raise ShapeError(
             f"a problem is written N, M,N,K or M,N,K,LAYOUT, for a batch with ,xCOUNT after it, with numbers of 1 to "
-            f"{MAX_EXTENT} and a layout of {', '.join(WORDS)}, got {text!r}"
+            f"{MAX_EXTENT}, a layout of {', '.join(WORDS)} and, for operands that are not float32, their types before "
+            f"the batch, such as ,bf16xf32, got {text!r}"
         )
     M, N, K = map(int, extents if len(extents) == 3 else 3 * extents)
-    return of(M, N, K, layout, int(count))
+    return of(M, N, K, layout, int(count), DTYPES[dtypes])
 
 
-def of(M: int, N: int, K: int, word: str, batch: int = 1) -> Problem:
+def of(M: int, N: int, K: int, word: str, batch: int = 1, dtypes: Dtypes = FLOAT32) -> Problem:
     """Return the checked problem of these extents and a layout, or of ``SYM`` in its place; see `checked`."""
     symmetric = arguments.is_one_of(word, (SYMMETRIC,))
-    return checked(Problem(M, N, K, "NT" if symmetric else word, batch, symmetric))
+    return checked(Problem(M, N, K, "NT" if symmetric else word, batch, symmetric, dtypes))
 
 
-def pieces(text: str) -> tuple[list[str], str, str]:
-    """Return the extents, the layout and the count of a text such as ``64,64,64,NT,x512``, all of them unchecked."""
+def pieces(text: str) -> tuple[list[str], str, str, str]:
+    """Return extents, layout, types and count of a text such as ``64,64,64,NT,bf16xf32,x512``, none of them checked."""
     extents = [part.strip() for part in text.split(",")]
     count = extents.pop()[1:] if extents[-1][:1] in ("x", "X") else "1"
+    dtypes = extents.pop().lower() if extents and "x" in extents[-1].lower() and len(extents) > 1 else str(FLOAT32)
     layout = extents.pop().upper() if len(extents) == 4 else "NN"
-    return extents, layout, count
+    return extents, layout, dtypes, count
+
+
+def dtypes_of(text: Any) -> Dtypes:
+    """Return the types of A and B that are written so, such as ``bf16xf32``, or raise `ShapeError`."""
+    if not arguments.is_one_of(text, tuple(DTYPES)):
+        raise ShapeError(f"the types of A and B are one of {', '.join(DTYPES)}, got {text!r}")
+    return DTYPES[text]
+
+
+def require_float32(problem: Problem, what: str) -> None:
+    """Raise `ShapeError` for a problem of 16-bit operands; `what` begins the message."""
+    if not problem.dtypes.are_float32:
+        raise ShapeError(f"{what} takes float32 operands, got {spell(problem)}")
 
 
 def checked(problem: Problem) -> Problem:
@@ -76,7 +129,7 @@ def checked(problem: Problem) -> Problem:
     given = M, N, K, batch = problem.M, problem.N, problem.K, problem.batch
     if not type(M) is type(N) is type(K) is type(batch) is int:  # thousands of these are read with the database
         M, N, K, batch = (arguments.integer(each) or 0 for each in given)  # 0 is out of range, too
-        problem = Problem(M, N, K, problem.layout, batch, problem.symmetric)
+        problem = Problem(M, N, K, problem.layout, batch, problem.symmetric, problem.dtypes)
     if min(M, N, K) < 1 or max(M, N, K) > MAX_EXTENT:
         raise ShapeError(f"M, N and K must be ints from 1 to {MAX_EXTENT}, got {given[:3]}")
     if not arguments.is_one_of(problem.layout, LAYOUTS):
@@ -85,12 +138,16 @@ def checked(problem: Problem) -> Problem:
         raise ShapeError(f"a batch has 1 to {MAX_BATCH} products, got {given[3]!r}")
     if problem.symmetric and M != N:
         raise ShapeError(f"a symmetric result has as many rows as columns, got {M} and {N}")
+    if problem.symmetric and problem.layout in ("NT", "TN") and len(set(problem.dtypes)) > 1:
+        raise ShapeError(f"B is A transposed where a result is symmetric, so it has A's type, got {problem.dtypes}")
     return problem
 
 
 def as_data(problem: Problem) -> dict[str, Any]:
-    """Return the fields of `problem`, `symmetric` only where it is."""
-    return {name: value for name, value in asdict(problem).items() if name != "symmetric" or value}
+    """Return the fields of `problem`: `symmetric` only where it is, and `dtypes` where they are not float32."""
+    data = {name: value for name, value in asdict(problem).items() if name != "symmetric" or value}
+    dtypes = data.pop("dtypes")
+    return data if dtypes == FLOAT32 else data | {"dtypes": str(problem.dtypes)}
 
 
 def octaves(one: Problem, other: Problem) -> float:
@@ -102,6 +159,7 @@ def octaves(one: Problem, other: Problem) -> float:
 def spell(problem: Problem) -> str:
     """Return `problem` as `parse` reads it; NN goes without saying, and so does one product."""
     suffix = "" if problem.word == "NN" else f",{problem.word}"
+    suffix += "" if problem.dtypes.are_float32 else f",{problem.dtypes}"
     batch = "" if problem.batch == 1 else f",x{problem.batch}"
     return f"{problem.M},{problem.N},{problem.K}{suffix}{batch}"
 
@@ -125,6 +183,8 @@ class Problem:
         How many such products are computed at once.
     symmetric : bool
         The result is symmetric, and one triangle of it is computed.
+    dtypes : Dtypes
+        The types of A and B.
     """
 
     M: int
@@ -133,6 +193,7 @@ class Problem:
     layout: str = "NN"
     batch: int = 1
     symmetric: bool = False
+    dtypes: Dtypes = FLOAT32
 
     @property
     def word(self) -> str:
@@ -142,7 +203,9 @@ class Problem:
     @property
     def transposed(self) -> Problem:
         """The same product as C^T = B^T A^T."""
-        return Problem(self.N, self.M, self.K, _TRANSPOSED[self.layout], self.batch, self.symmetric)
+        return Problem(
+            self.N, self.M, self.K, _TRANSPOSED[self.layout], self.batch, self.symmetric, Dtypes(*self.dtypes[::-1])
+        )
 
     @property
     def flops(self) -> int:

@@ -37,6 +37,8 @@ class Request(Struct, frozen=True, cache_hash=True):
         triangle of C is written.
     gram : bool
         B is A transposed, in the same memory, so that the result is symmetric whatever the caller says of it.
+    takes_halves : bool
+        The caller names the arithmetic, a precision or `batch_invariant`, so operands may be bfloat16 or float16.
     """
 
     rung: Rung | None = None
@@ -47,6 +49,7 @@ class Request(Struct, frozen=True, cache_hash=True):
     output: str = "C"
     symmetric: Sym = Sym.WHOLE
     gram: bool = False
+    takes_halves: bool = False
 
     @property
     def sym(self) -> Sym:
@@ -65,7 +68,7 @@ PLAIN = Request()  # of a caller who asks for nothing
 def resolve(
     rung: Any = None,
     config: Any = None,
-    precision: str = "ieee",
+    precision: str | None = None,
     batch_invariant: bool = False,
     symmetric: bool = False,
 ) -> Request:
@@ -89,19 +92,22 @@ def resolve(
     if rung is None and isinstance(config, Fp16x3Config | Fp16x3MmaConfig):
         rung = rungs.find("fp16x3")
     in_order, symmetric = arguments.switch("batch_invariant", batch_invariant), arguments.switch("symmetric", symmetric)
-    return _resolved(rung, config, rungs.precision_of(rung, precision), in_order, symmetric)
+    halves = precision is not None or in_order
+    precision = rungs.precision_of(rung, PRECISIONS[0] if precision is None else precision)
+    return _resolved(rung, config, precision, in_order, symmetric, halves)
 
 
 @lru_cache(maxsize=1024)
 def _resolved(
-    rung: Rung | None, config: Config | None, precision: str, batch_invariant: bool, symmetric: bool
+    rung: Rung | None, config: Config | None, precision: str, batch_invariant: bool, symmetric: bool, halves: bool
 ) -> Request:
     batch_invariant = batch_invariant or rung is rungs.SKINNY_IN_ORDER
     if batch_invariant:
         rung, config = rungs.batch_invariant(rung, config, precision)
     elif rung is None and config is not None and precision == PRECISIONS[0]:
         rung = rungs.of_config(config)
-    return Request(rung, config, precision, batch_invariant, symmetric=Sym.BOTH if symmetric else Sym.WHOLE)
+    sym = Sym.BOTH if symmetric else Sym.WHOLE
+    return Request(rung, config, precision, batch_invariant, symmetric=sym, takes_halves=halves)
 
 
 @lru_cache(maxsize=1024)

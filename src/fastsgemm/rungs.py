@@ -64,6 +64,8 @@ class Rung(Struct, frozen=True, cache_hash=True):
         Whether it is for a C of few rows or, with swap_ab, of few columns.
     searched : bool
         Whether `fastsgemm tune` searches its constants; the first rungs show one idea each, with fixed ones.
+    reads_halves : bool
+        Whether it reads 16-bit operands as they lie; for other IEEE rungs they are converted first.
     precision : str
         The `precision` of `sgemm` that it computes with: ``ieee`` or ``fp16x3``. Only kernels of ``ieee`` share one
         signature and are in the tuning database.
@@ -81,6 +83,7 @@ class Rung(Struct, frozen=True, cache_hash=True):
     guarded: bool = False
     narrow: bool = False
     searched: bool = False
+    reads_halves: bool = False
     precision: str = "ieee"
 
     @property
@@ -149,7 +152,7 @@ RUNGS: tuple[Rung, ...] = (
     ),
     Rung(
         10, "skinny", "10_skinny.cu", SkinnyConfig, "few rows: B straight to registers, sliced-K",
-        vectorized=True, splits=True, narrow=True, searched=True,
+        vectorized=True, splits=True, narrow=True, reads_halves=True, searched=True,
     ),
     Rung(
         11, "fp16x3", "11_fp16x3.cu", Fp16x3Config, "FP32 accuracy from three FP16 products on tensor cores",

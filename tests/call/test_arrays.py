@@ -18,6 +18,7 @@ from fastsgemm.errors import (
     NoDriverError,
     OperandError,
 )
+from fastsgemm.problem import DType
 
 
 class Exported:
@@ -186,7 +187,7 @@ def test_cupy_strides_of_either_sign(cupy_array, view, ordered):
     x = cupy_array(values)
     address, meta = arrays.library(x).view(x, 7, ordered)
     assert address == values.ctypes.data
-    assert meta == (values.shape, tuple(step // 4 for step in values.strides), 0, None, False)
+    assert meta == (values.shape, tuple(step // 4 for step in values.strides), 0, None, False, DType.F32)
     assert (7 in x.streams) is not ordered  # DLPack makes the stream wait
 
 

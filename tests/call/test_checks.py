@@ -69,6 +69,7 @@ def test_a_dtype_that_is_not_native_float32_is_named(C, dtype, place):
     operands[place] = operands[place].astype(dtype)
     name = str(np.dtype(dtype))
     hint = f"; {name} is not converted silently, cast it yourself" if "int" in name or name.startswith("float") else ""
+    hint = "; 16-bit operands need a precision by name" if dtype == "float16" else hint
     message = f"{place} must be float32, got {name}{hint}"
     refuses(DTypeError, message, operands["A"], operands["B"], C=operands["C"])
 
@@ -247,8 +248,9 @@ def test_a_tensor_with_the_negative_bit(torch):
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "complex64"])
 def test_the_dtype_of_a_tensor(torch, dtype):
-    hint = f"; {dtype} is not converted silently" if "float" in dtype else ""
-    with pytest.raises(DTypeError, match=f"B must be float32, got torch.{dtype}{hint}"):
+    of_bfloat16 = "bfloat16; 16-bit operands need a precision by name"
+    hint = {"float64": "torch.float64; float64 is not converted silently", "bfloat16": of_bfloat16}.get(dtype, "")
+    with pytest.raises(DTypeError, match=f"B must be float32, got {hint or (dtype and 'torch.' + dtype)}"):
         sgemm(torch.ones(3, 3), torch.ones(3, 3, dtype=getattr(torch, dtype)))
 
 

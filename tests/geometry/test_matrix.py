@@ -4,6 +4,7 @@ import pytest
 
 from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.problem import DType
 
 A, WORKSPACE = Address(Base.A), Address(Base.WORKSPACE, 512)
 
@@ -30,8 +31,8 @@ def test_a_copy_is_row_major_and_has_what_a_batch_repeats_once():
         (Matrix(A, (4, 4), (8, 1)), Matrix(Address(Base.B), (4, 4), (8, 1)), False),
         (Matrix(A, (4, 4), (8, 1)), Matrix(Address(Base.A, 16), (4, 4), (8, 1)), False),  # beside it
         (Matrix(A, (4, 4), (8, 1)), Matrix(Address(Base.A, 12), (4, 4), (8, 1)), True),
-        (Matrix(WORKSPACE, (4, 64), (64, 1), item=2), Matrix(WORKSPACE + 512, (4,), (1,)), False),
-        (Matrix(WORKSPACE, (4, 64), (64, 1), item=2), Matrix(WORKSPACE + 508, (4,), (1,)), True),
+        (Matrix(WORKSPACE, (4, 64), (64, 1), dtype=DType.F16), Matrix(WORKSPACE + 512, (4,), (1,)), False),
+        (Matrix(WORKSPACE, (4, 64), (64, 1), dtype=DType.F16), Matrix(WORKSPACE + 508, (4,), (1,)), True),
     ],
 )
 def test_matrices_overlap_where_they_share_an_element(one, other, shared):

@@ -66,7 +66,13 @@ class TestTorch:
         lazy = torch.ones(4, 4, dtype=torch.complex64, device="cuda").conj().imag
         for error, message, a, b, c in (
             (DTypeError, r"A must be float32, got torch.float64; float64 is not", A.double(), B, C),
-            (DTypeError, r"B must be float32, got torch.bfloat16", A, B.bfloat16(), C),
+            (
+                DTypeError,
+                r"B must be float32, got bfloat16; 16-bit operands need a",
+                A,
+                B.bfloat16(),
+                C,
+            ),
             (OperandError, r"B has the negative bit.*\.resolve_neg\(\)", A, lazy, C),
             (OverlapError, r"elements of C share memory", A, B, C[:1].expand(4, 4)),
             (OverlapError, r"C shares memory with A", C, B, C),

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from fastsgemm import resources, rungs
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import source
-from fastsgemm.problem import Problem
+from fastsgemm.problem import DTYPES, Problem
 from fastsgemm.rungs import IEEE, SKINNY_IN_ORDER
 from fastsgemm.tuning.evaluator import job_of, largest_job
 from fastsgemm.tuning.spaces import SKINNY
@@ -118,6 +118,22 @@ def test_the_quick_configs_of_rung_10_compile_cleanly(arch):
     assert faults([(rung, config, variant, arch) for config in SKINNY.quick for variant in variants]) == []
 
 
+@pytest.mark.sampled(every=len(ARCHITECTURES))
+@pytest.mark.parametrize("arch", [QUICK, *(each for each in ARCHITECTURES if each != QUICK)])
+def test_rung_10_with_16_bit_operands_compiles_cleanly(arch):
+    """The configs of records and curves, and those that an unknown device gets; one pair of types each, in turns."""
+    rung = rungs.find("skinny")
+    configs = [config for each, config, _ in shipped(arch if arch in ("sm_80", "sm_90") else "generic") if each is rung]
+    pairs = [pair for pair in DTYPES.values() if not pair.are_float32]
+    lying = [(False, False), (False, True), (True, False), (True, True)]
+    jobs = [
+        (rung, config, Variant(*trans, width, width, width, dtypes=pairs[(number + turn) % len(pairs)]), arch)
+        for number, config in enumerate([*configs, *SKINNY.quick])
+        for turn, (trans, width) in enumerate(zip(lying, (4, 4, 1, 4), strict=True))
+    ]
+    assert faults(jobs) == []
+
+
 def test_the_gate_sees_all_there_is():
     files = {path.stem for path in resources.folder("tuning_db").glob("*.json")}
     assert files == {*ARCHITECTURES, "generic"}
@@ -136,7 +152,8 @@ def test_every_record_is_legal_where_it_is_shipped(arch):
 @pytest.mark.parametrize("name", source.HELPERS)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_a_kernel_without_a_config_compiles_cleanly(arch, name):
-    changes = [{}, {"SOURCE": 1}, {"SYM": 1}] if "SOURCE" in source.HELPERS[name] else [{}]
+    changes = [{}, {"SOURCE": 1}, {"SYM": 1}] if "SOURCE" in source.HELPERS[name] else [{}, {"FROM": 1}, {"FROM": 2}]
+    changes += [{"TO": 1}, {"TO": 2}, {"FROM": 2, "TO": 2}] if "TO" in source.HELPERS[name] else []
     for changed in changes:
         report = compilations.report(source.helper(name, **changed), rungs.kernel_name(name), arch)
         assert report.registers <= 64 and not (report.stack_bytes or report.spill_stores or report.spill_loads)

@@ -21,7 +21,7 @@ from fastsgemm.heuristics import curve_problems, database
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import cache, kernel, source
 from fastsgemm.measure import cublas
-from fastsgemm.problem import LAYOUTS, Problem, spell
+from fastsgemm.problem import LAYOUTS, DType, Problem, spell
 from fastsgemm.tuning import evaluator, spaces, tuner
 from fastsgemm.tuning.evaluator import Evaluator, Job, job_of
 
@@ -57,7 +57,7 @@ class HostArray:
 
     @property
     def view(self):
-        return self.pointer, (self.shape, (self.shape[1], 1), 0, None, False)
+        return self.pointer, (self.shape, (self.shape[1], 1), 0, None, False, DType.F32)
 
     def upload(self, source):
         self.values.reshape(-1)[: source.size] = source.reshape(-1)

@@ -69,7 +69,8 @@ def figures(data: Data) -> dict[str, Figure]:
 
 def _problem(row: Data) -> str:
     batch = f",x{row['batch']}" if row.get("batch", 1) > 1 else ""  # older runs have no batches
-    return f"{row['M']},{row['N']},{row['K']},{row['layout']}{batch} ld {row['lda']},{row['ldb']},{row['ldc']}"
+    dtypes = f",{row['dtypes']}" if "dtypes" in row else ""
+    return f"{row['M']},{row['N']},{row['K']},{row['layout']}{dtypes}{batch} ld {row['lda']},{row['ldb']},{row['ldc']}"
 
 
 def _figure(ratio: float, *rows: Data) -> Figure:

@@ -11,7 +11,7 @@ from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Lying
 from fastsgemm.geometry.variants import Call, Operand
 from fastsgemm.problem import LAYOUTS as OPERAND_LAYOUTS
-from fastsgemm.problem import Problem, spell
+from fastsgemm.problem import DType, Problem, spell
 from fastsgemm.tuning.spaces import skinny, standard_set
 
 SEED = 107  # of the random problems; a new one whenever something was changed after a look at these
@@ -36,7 +36,8 @@ def size_class(problem: Problem) -> str:
     if problem.flops < LAUNCH_FLOPS:
         return "launch-bound"
     M, N, K = problem.M, problem.N, problem.K
-    moved = 4 * problem.batch * (M * K + K * N + M * N)
+    a, b = problem.dtypes
+    moved = problem.batch * (a.item * M * K + b.item * K * N + 4 * M * N)
     return "memory-bound" if problem.flops < H200_FLOPS_PER_BYTE * moved else "compute-bound"
 
 
@@ -78,7 +79,7 @@ class Sample:
     @property
     def described(self) -> tuple[Operand, ...]:
         """A, B and C, at aligned addresses."""
-        return tuple(map(variants.operand_of, self.operands))
+        return tuple(map(variants.operand_of, self.operands, (*self.problem.dtypes, DType.F32)))
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -87,9 +88,9 @@ class Sample:
 
     @property
     def load_bytes(self) -> int:
-        """Bytes of the widest load that both A and B allow: 16, 8 or 4."""
-        variant = self.call.variant
-        return 4 * min(variant.vec_a, variant.vec_b)
+        """Bytes of the widest load that both A and B allow: 16 to 2."""
+        variant, dtypes = self.call.variant, self.problem.dtypes
+        return min(dtypes.a.item * variant.vec_a, dtypes.b.item * variant.vec_b)
 
     def __str__(self) -> str:
         padded = "" if self.padding == (0, 0, 0) else "+" + "+".join(map(str, self.padding))

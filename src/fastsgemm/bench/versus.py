@@ -16,7 +16,7 @@ from fastsgemm.gemm import sgemm
 from fastsgemm.heuristics.choice import choose
 from fastsgemm.jit import kernel
 from fastsgemm.problem import as_data
-from fastsgemm.request import PLAIN, of_problem
+from fastsgemm.request import of_problem, resolve
 
 _CHECKED_ROWS = 2048  # of each C that are compared, at most
 _UNIT = 2.0**-24  # float32's unit roundoff
@@ -59,16 +59,22 @@ class Versus:
         """
         torch = self._torch
         torch.manual_seed(0)
-        a, b = (self._tensor(torch.randn, *operand) for operand in sample.operands[:2])
+        a, b = (
+            self._tensor(torch.randn, *operand).to(getattr(torch, dtype.numpy_name))
+            for operand, dtype in zip(sample.operands, sample.problem.dtypes, strict=False)
+        )
         if sample.problem.symmetric:
             b = a.mT
         c, theirs = (self._tensor(self._nan, *sample.operands[2]) for _ in range(2))
         error, cublas_error = self._check(sample, a, b, c, theirs)
         cublas = self._cublas(sample)
-        times = self._stopwatch.samples([lambda: sgemm(a, b, C=c), lambda: cublas(a, b, out=theirs)], seconds)
+        how = _how(sample)
+        times = self._stopwatch.samples(
+            [lambda: sgemm(a, b, C=c, precision=how), lambda: cublas(a.float(), b.float(), out=theirs)], seconds
+        )
         ms, cublas_ms = map(statistics.median, times)
         described_a, described_b, described_c = sample.described
-        request = of_problem(PLAIN, sample.problem)
+        request = of_problem(resolve(precision=how), sample.problem)
         choice = choose(self._gpu, request, described_a, described_b, described_c, sample.extents)
         problem, leading = sample.problem, sample.leading_dimensions
         return {
@@ -107,8 +113,8 @@ class Versus:
     def _check(self, sample: Sample, a: Any, b: Any, c: Any, theirs: Any) -> tuple[float, float]:
         """Multiply with both, and return their errors: ||C - C64||_F / ||C64||_F."""
         torch, problem = self._torch, sample.problem
-        sgemm(a, b, C=c)
-        self._cublas(sample)(a, b, out=theirs)
+        sgemm(a, b, C=c, precision=_how(sample))
+        self._cublas(sample)(a.float(), b.float(), out=theirs)
         rows = torch.randperm(problem.M, device=self._device)[:_CHECKED_ROWS]
         exact = a[..., rows, :].double() @ b.double()
         error, cublas_error = (float((x[..., rows, :].double() - exact).norm() / exact.norm()) for x in (c, theirs))
@@ -118,6 +124,11 @@ class Versus:
         if not error <= 2 * _UNIT * math.sqrt(problem.K):
             raise WrongResultError(f"{sample}: error {error}")
         return error, cublas_error
+
+
+def _how(sample: Sample) -> str | None:
+    """Return the precision of a call: 16-bit operands need one by name. cuBLAS gets them as float32, casts included."""
+    return None if sample.problem.dtypes.are_float32 else "ieee"
 
 
 def standard_error(times: Sequence[float]) -> float:
@@ -136,7 +147,9 @@ def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
     wanted = {
         launch.kernel
         for sample in samples
-        for launch in plan_of(gpu, of_problem(PLAIN, sample.problem), sample.operands).launches
+        for launch in plan_of(
+            gpu, of_problem(resolve(precision=_how(sample)), sample.problem), sample.operands, sample.problem.dtypes
+        ).launches
     }
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter's lock
         return len(list(pool.map(lambda one: kernel.cubin(one, gpu.arch), wanted)))

@@ -11,9 +11,18 @@ import numpy as np
 
 from fastsgemm import rungs
 from fastsgemm.config import Config
-from fastsgemm.errors import DeviceMismatchError, OperandError, OverlapError, ScalarError, ScalarRangeError, ShapeError
+from fastsgemm.errors import (
+    DeviceMismatchError,
+    DTypeError,
+    OperandError,
+    OverlapError,
+    ScalarError,
+    ScalarRangeError,
+    ShapeError,
+)
 from fastsgemm.geometry import layout
-from fastsgemm.problem import MAX_EXTENT
+from fastsgemm.problem import MAX_EXTENT, DType
+from fastsgemm.request import Request
 from fastsgemm.rungs import Rung
 
 Shape = Sequence[int]
@@ -55,6 +64,31 @@ def scalar(name: str, value: Any) -> float:
 
 def _beyond_float32(name: str, value: str) -> ScalarRangeError:
     return ScalarRangeError(f"{name} must fit float32, whose largest number is {_FLOAT32_MAX}, got {value}")
+
+
+def types(request: Request, dtypes: Sequence[DType]) -> None:
+    """Refuse 16-bit operands of a call that names no precision, and a C of another type than it may have.
+
+    Parameters
+    ----------
+    request : Request
+    dtypes : sequence of DType
+        Of A, B, what is written and, if that is another array, C; not all are float32.
+    """
+    named = dict(zip(("A", "B", request.output, "C"), dtypes, strict=False))
+    if not request.takes_halves:
+        name, dtype = next((name, dtype) for name, dtype in named.items() if dtype)
+        raise DTypeError(
+            f"{name} must be float32, got {dtype.numpy_name}; 16-bit operands need a precision by name: 'ieee', which "
+            "converts them exactly as they are read, or 'fp16x3', which multiplies on tensor cores"
+        )
+    written = dtypes[2]
+    if written and request.output == "C":
+        raise DTypeError(f"C must be float32, got {written.numpy_name}; only what is passed as out= may have 16 bits")
+    if named["C" if "C" in named else request.output] not in (DType.F32, written):
+        raise DTypeError(
+            f"C must be float32 or, as {request.output} is, {written.numpy_name}, got {named['C'].numpy_name}"
+        )
 
 
 def no_output(beta: float) -> None:

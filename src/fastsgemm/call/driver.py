@@ -102,7 +102,8 @@ def check_overlap(metas: Sequence[Meta], addresses: Sequence[int], output: str =
         if at < len(metas):
             other = metas[at]
             shapes = (tuple(each) for each in (written[0], written[1], other[0], other[1]))
-            checks.apart(name, layout.overlap(addresses[at] - address, *shapes), output)
+            items = written[5].item, other[5].item
+            checks.apart(name, layout.overlap(addresses[at] - address, *shapes, items), output)
 
 
 class StreamLaunches:

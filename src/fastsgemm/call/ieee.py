@@ -59,26 +59,41 @@ def add_product(
         packing.add_copy(draft, source, c, When.BETA)
         source = None
     lying_a, lying_b, lying_c = map(variants.as_read, (a, b, c))
-    reads = [pack(share.packed, lying_a, lying_b) for share in shares]
+    reads = [_read_by(share, lying_a, lying_b) for share in shares]
     packed: dict[Operand, Matrix] = {}
     for of_a, of_b in reads:  # all copies come first: a share may begin before the one before it has ended
         for matrix, lying, read in ((a, lying_a, of_a), (b, lying_b, of_b)):
-            if not read.padded or read in packed:
+            if read is lying or read in packed:
                 continue
             if b.is_transpose_of(a) and read.transposed in packed:  # the lines of one copy serve both
                 packed[read] = packed[read.transposed].transposed
-            else:
+            elif read.padded:
                 packed[read] = packing.add_lines(draft, matrix, lying, read)
+            else:
+                packed[read] = packing.add_cast(draft, matrix, When.READS)
     for number, (share, (of_a, of_b)) in enumerate(zip(shares, reads, strict=True)):
         (m, _), (n, _) = share.rows, share.columns
+        in_a, in_b = packed.get(of_a, a), packed.get(of_b, b)
+        if of_a in packed or of_b in packed:
+            of_a, of_b = _in_memory(of_a, in_a), _in_memory(of_b, in_b)
         read_a, read_b, written = variants.share(of_a, of_b, lying_c, share.rows, share.columns)
         read_source = None if source is None else source.block((m, n), written.shape)
         call = variants.call_for(read_a, read_b, written, extents=c.extents, source=read_source, sym=sym)
         blocks = (
-            packed.get(of_a, a).block((m, 0), read_a.readable), packed.get(of_b, b).block((0, n), read_b.readable),
-            c.block((m, n), written.shape),
+            in_a.block((m, 0), read_a.readable), in_b.block((0, n), read_b.readable), c.block((m, n), written.shape),
         )  # fmt: skip
         _add_share(draft, share, call, *blocks, early=number > 0)
+
+
+def _read_by(share: Share, a: Operand, b: Operand) -> tuple[Operand, Operand]:
+    """Return A and B as a share reads them: packed, as they lie or, of 16 bits where its rung needs it, as float32."""
+    a, b = pack(share.packed, a, b)
+    return (a, b) if share.rung.reads_halves else (a.cast, b.cast)
+
+
+def _in_memory(read: Operand, matrix: Matrix) -> Operand:
+    """Return how a matrix is read; the lines of one that was packed are known already."""
+    return read if read.padded else variants.as_read(matrix)
 
 
 def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: Matrix, *, early: bool) -> None:

@@ -1,4 +1,4 @@
-"""Packing: operands are copied to workspace that a kernel can read, or reads faster.
+"""Packing: operands are copied to workspace that a kernel can read, or reads faster; 16-bit ones may become float32.
 
 Those without a unit stride are copied to row-major workspace, and C is copied back afterwards. A and B of a large
 product may be copied to aligned lines; `fastsgemm.heuristics.ways` says when.
@@ -13,16 +13,32 @@ from fastsgemm.geometry.batch import Batch
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.matrix import Matrix
 from fastsgemm.geometry.variants import Operand
-from fastsgemm.jit.source import HELPERS, helper_spec
+from fastsgemm.jit.source import HELPERS, copy_spec
+from fastsgemm.problem import DType
 
 _THREADS = HELPERS["copy_strided"]["THREADS"]
 _OF_BLOCK = _THREADS * HELPERS["copy_strided"]["ELEMENTS"]  # elements
 _PACK = HELPERS["pack"]
 
 
-def reserve(draft: Draft, operand: Matrix) -> Matrix:
-    """Return a place in workspace for a row-major copy of an operand; a matrix that a batch shares has one copy."""
-    return operand.copy_at(draft.reserve(operand.nbytes, "packed copies of operands without a unit stride"))
+def reserve(draft: Draft, operand: Matrix, dtype: DType | None = None) -> Matrix:
+    """Return a place in workspace for a row-major copy of an operand; a matrix that a batch shares has one copy.
+
+    The copy has the operand's type, or another one.
+    """
+    dtype = operand.dtype if dtype is None else dtype
+    purpose = "packed copies of operands without a unit stride" if dtype is operand.dtype else "float32 copies"
+    size = operand.nbytes // operand.item * dtype.item
+    return operand.copy_at(draft.reserve(size, purpose), dtype)
+
+
+def add_cast(draft: Draft, operand: Matrix, when: When) -> Matrix:
+    """Add the launch that copies a 16-bit operand as float32; return the copy, whose lines run the same way."""
+    turned = operand.stored is not None and operand.stored.trans
+    lines = operand.transposed if turned else operand
+    copy = reserve(draft, lines, DType.F32)
+    add_copy(draft, lines, copy, when)
+    return copy.transposed if turned else copy
 
 
 def add_packed(draft: Draft, operand: Matrix, when: When) -> Matrix:
@@ -43,7 +59,8 @@ def add_copy(draft: Draft, source: Matrix, target: Matrix, when: When = When.ALW
     count = rows * columns
     if count > 0:
         draft.add(
-            helper_spec("copy_strided"), (-(-count // _OF_BLOCK), *batch.grid), _THREADS,
+            copy_spec("copy_strided", FROM=source.dtype, TO=target.dtype), (-(-count // _OF_BLOCK), *batch.grid),
+            _THREADS,
             (np.int32(rows), np.int32(columns), source, *source.inner_strides, target, *target.inner_strides, batch),
             writes=(Write(target),), when=when,
         )  # fmt: skip
@@ -67,7 +84,7 @@ def add_lines(draft: Draft, matrix: Matrix, operand: Operand, packed: Operand) -
     address = draft.reserve(ITEM * lines * to_line, "packed copies of A and B")
     target = Matrix(address, shape, packed.strides, name=f"{matrix.name} packed")
     draft.add(
-        helper_spec("pack"), (-(-lines // tile) * -(-length // tile),), _PACK["THREADS"],
+        copy_spec("pack", FROM=matrix.dtype), (-(-lines // tile) * -(-length // tile),), _PACK["THREADS"],
         (np.int32(lines), np.int32(length), matrix, from_line, from_step, target, to_line),
         writes=(Write(target),), when=When.READS,
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
 from math import prod
 
 import numpy as np
@@ -13,11 +14,11 @@ from fastsgemm.call.plan import Draft, Plan, When
 from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import layout, variants
 from fastsgemm.geometry.batch import DIMENSIONS, merged
-from fastsgemm.geometry.layout import ITEM, Lying
+from fastsgemm.geometry.layout import Lying
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.heuristics.choice import Choice, choose
 from fastsgemm.heuristics.fp16x3 import check_config, require_batch, require_tensor_cores
-from fastsgemm.problem import Sym
+from fastsgemm.problem import FLOAT32, DType, Sym
 from fastsgemm.request import Request
 
 _BASES = tuple(
@@ -51,8 +52,8 @@ def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], mis
     operands: list[Matrix] = []
     for (address, name), meta, misalignment in zip(_BASES, metas, misaligned, strict=False):
         shape, strides = tuple(meta[0]), tuple(meta[1])
-        ranges += layout.byte_range(shape, strides)
-        operands.append(Matrix(address, shape, strides, misalignment, name))
+        ranges += layout.byte_range(shape, strides, meta[5].item)
+        operands.append(Matrix(address, shape, strides, misalignment, name, meta[5]))
     if 0 not in operands[2].shape:
         operands = merged(*operands)
         extents = operands[2].extents
@@ -64,9 +65,17 @@ def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], mis
     return draft.plan(metas[0][0][-1], tuple(ranges))
 
 
-def plan_of(traits: DeviceTraits, request: Request, operands: Iterable[Lying]) -> Plan:
-    """Return the plan of operands with these shapes and strides at aligned addresses; see `make_plan`."""
-    metas: list[Meta] = [(shape, strides, 0, None, False) for shape, strides in operands]
+def plan_of(
+    traits: DeviceTraits, request: Request, operands: Iterable[Lying], dtypes: Sequence[DType] = FLOAT32
+) -> Plan:
+    """Return the plan of operands with these shapes and strides at aligned addresses; see `make_plan`.
+
+    `dtypes` are the types of the first operands; the others are float32.
+    """
+    types = chain(dtypes, repeat(DType.F32))
+    metas: list[Meta] = [
+        (shape, strides, 0, None, False, dtype) for (shape, strides), dtype in zip(operands, types, strict=False)
+    ]
     return make_plan(traits, request, metas, (0,) * len(metas))
 
 
@@ -91,9 +100,13 @@ def _check(traits: DeviceTraits, request: Request, metas: Sequence[Meta], misali
     if not request.tensor_cores and request.rung is not None and request.config is not None:
         request.rung.check(request.config, traits.shared_limit)
     for name, offset, meta in zip(names, misaligned, metas, strict=False):
-        fault = arrays.misaligned(offset, meta[0], meta[1]) if offset % ITEM else None
+        item = meta[5].item
+        fault = arrays.misaligned(offset, meta[0], meta[1], item) if offset % item else None
         if fault is not None:
             raise fault(name)
+    dtypes = [meta[5] for meta in metas]
+    if any(dtypes):
+        checks.types(request, dtypes)
 
 
 def _refuse(names: Sequence[str], metas: Sequence[Meta]) -> None:
@@ -120,7 +133,8 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
             require_batch(prod(extents))
         elif any(request.split):
             require_batch(prod(extents), "split operands are for")
-        read_a, read_b, stored = map(variants.as_read, (a, b, written))
+        in_float32 = written.copy_at(written.address, DType.F32) if written.dtype else written
+        read_a, read_b, stored = map(variants.as_read, (a, b, in_float32))
         if request.gram:
             read_b = read_a.transposed  # of one copy, where A is copied
         choice = choose(draft.traits, request, read_a, read_b, stored, extents)
@@ -131,12 +145,14 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
         b = a.transposed.named("B")
     elif b.stored is None and not (by_rung_11 and request.split[1]):
         b = packing.add_packed(draft, b, When.READS)
-    c = packing.reserve(draft, written) if written.stored is None else written
+    c = packing.reserve(draft, written, DType.F32) if written.stored is None or written.dtype else written
     sym = request.sym if choice.triangle else Sym.WHOLE
     keeps_other = sym in (Sym.LOWER, Sym.UPPER)  # the triangle that is not written
     if c is not written and (keeps_other or not source):
         packing.add_copy(draft, written, c, When.ALWAYS if keeps_other else When.BETA)
+    source = [packing.add_cast(draft, each, When.BETA) if each.dtype else each for each in source]
     if by_rung_11:
+        a, b = (packing.add_cast(draft, each, When.READS) if each.dtype else each for each in (a, b))
         fp16x3.add_product(draft, request.split, choice, sym, a, b, c, *source)
     else:
         ieee.add_product(draft, choice.shares, sym, a, b, c, *source)

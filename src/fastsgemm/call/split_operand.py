@@ -19,6 +19,7 @@ from fastsgemm.errors import (
     ArgumentError,
     CaptureError,
     DeviceMismatchError,
+    DTypeError,
     OperandError,
     PrecisionError,
     ShapeError,
@@ -187,15 +188,17 @@ def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
     try:
         require_tensor_cores(gpu)
         handle = library.current_stream(ordinal) if stream is None else streams.handle_of(stream)
-        address, (shape, strides, _, fault, _) = library.view(X, handle, stream is None and library.has_streams)
+        address, (shape, strides, _, fault, _, dtype) = library.view(X, handle, stream is None and library.has_streams)
         if fault is not None:
             raise fault("X")
+        if dtype:
+            raise DTypeError(f"X must be float32, got {dtype.numpy_name}: 16-bit operands are not split yet")
         _check_shape(shape)
         if device.is_capturing(handle):
             raise CaptureError(
                 "split inside a CUDA graph capture, whose memory does not outlive a replay; split before it"
             )
-        matrix = Matrix(Address(Base.A), tuple(shape), tuple(strides), address & 15, side)
+        matrix = Matrix(Address(Base.A), tuple(shape), tuple(strides), address & 15, side, dtype)
         return _split(gpu, handle, X, side, address, matrix)
     finally:
         if switched:

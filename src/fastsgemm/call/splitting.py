@@ -18,6 +18,7 @@ from fastsgemm.geometry.layout import ITEM, Stored, line_vector
 from fastsgemm.geometry.matrix import Address, Matrix
 from fastsgemm.geometry.splitting import Side
 from fastsgemm.jit.source import spec
+from fastsgemm.problem import DType
 
 _NO_SIDE: tuple[Argument, ...] = (np.int32(0), 0, 0, 0, np.int32(0), 0, 0, 0)  # arguments of split.cu
 
@@ -45,7 +46,9 @@ def pairs_at(address: Address, at: SplitArrays, lines: int, K: int, name: str) -
     """Return the arrays of an operand, called `name`, whose room at `address` is for as many lines or more."""
     blocks = stored_blocks(K)
     return Pairs(
-        Matrix(address + at.pairs, (blocks, lines, HALVES), (HALVES * lines, HALVES, 1), 0, f"pairs of {name}", item=2),
+        Matrix(
+            address + at.pairs, (blocks, lines, HALVES), (HALVES * lines, HALVES, 1), 0, f"pairs of {name}", DType.F16
+        ),
         Matrix(address + at.info, (lines, 2), (2, 1), name=f"info of {name}"),
         Matrix(address + at.where, (lines, SPARSE), (SPARSE, 1), name=f"places of {name}"),
     )

@@ -58,9 +58,9 @@ def is_transpose(one: Lying, other: Lying) -> bool:
     return all(shape[d] == shape_2[t] and (shape[d] == 1 or strides[d] == strides_2[t]) for d, t in enumerate(turned))
 
 
-def offset(element: Pair, strides: Pair) -> int:
-    """Return the distance of an element from element (0, 0), in bytes."""
-    return ITEM * (element[0] * strides[0] + element[1] * strides[1])
+def offset(element: Pair, strides: Pair, item: int = ITEM) -> int:
+    """Return the distance of an element from element (0, 0), in bytes; elements have `item` bytes."""
+    return item * (element[0] * strides[0] + element[1] * strides[1])
 
 
 def row_major(shape: Sequence[int], size: int = 1) -> tuple[int, ...]:
@@ -72,20 +72,22 @@ def row_major(shape: Sequence[int], size: int = 1) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def line_vector(ld: int, misalignment: int) -> int:
-    """Return how many floats of a line can be accessed together: 4 or 1. Its ragged end is the kernel's matter.
+def line_vector(ld: int, misalignment: int, item: int = ITEM) -> int:
+    """Return how many elements of a line can be accessed together: 4 or 1. Its ragged end is the kernel's matter.
 
     Parameters
     ----------
     ld : int
     misalignment : int
         Of the first element, in bytes; modulo 16.
+    item : int
+        Bytes of an element.
     """
-    return 4 if misalignment % 16 == 0 and ld % 4 == 0 else 1
+    return 4 if misalignment % (4 * item) == 0 and ld % 4 == 0 else 1
 
 
-def vector_width(ld: int, line: int, misalignment: int) -> int:
-    """Return the widest load, in floats, that divides every line of a matrix into whole, aligned loads: 4, 2 or 1.
+def vector_width(ld: int, line: int, misalignment: int, item: int = ITEM) -> int:
+    """Return the widest load, in elements, that divides every line of a matrix into whole, aligned loads: 4, 2 or 1.
 
     Parameters
     ----------
@@ -94,11 +96,13 @@ def vector_width(ld: int, line: int, misalignment: int) -> int:
         Elements of a line.
     misalignment : int
         The address of element (0, 0) modulo 16, in bytes.
+    item : int
+        Bytes of an element.
     """
-    return max(1, gcd(ITEM * VECTOR, ITEM * ld, ITEM * line, misalignment) // ITEM)
+    return max(1, gcd(item * VECTOR, item * ld, item * line, misalignment) // item)
 
 
-def byte_range(shape: Extents, strides: Extents) -> Pair:
+def byte_range(shape: Extents, strides: Extents, item: int = ITEM) -> Pair:
     """Return the first and the one-past-last byte of an array, relative to its first element."""
     if 0 in shape:
         return (0, 0)
@@ -108,7 +112,7 @@ def byte_range(shape: Extents, strides: Extents) -> Pair:
             low += (extent - 1) * stride
         else:
             high += (extent - 1) * stride
-    return (ITEM * low, ITEM * (high + 1))
+    return (item * low, item * (high + 1))
 
 
 def overlaps_itself(shape: Extents, strides: Extents) -> bool | None:
@@ -157,19 +161,24 @@ def _matrix_overlaps_itself(shape: Extents, strides: Extents) -> bool:
 class _Ghost:
     """An object that NumPy takes for an array at any address; its memory is never touched."""
 
-    def __init__(self, address: int, shape: Extents, strides: Extents) -> None:
+    def __init__(self, address: int, shape: Extents, strides: Extents, item: int) -> None:
         self.__array_interface__ = {
             "version": 3,
-            "typestr": "|V4",
+            "typestr": f"|V{item}",
             "data": (address, True),
             "shape": shape,
-            "strides": tuple(ITEM * stride for stride in strides),
+            "strides": tuple(item * stride for stride in strides),
         }
 
 
 @lru_cache(maxsize=1024)
 def overlap(
-    distance: int, shape: Extents, strides: Extents, other_shape: Extents, other_strides: Extents
+    distance: int,
+    shape: Extents,
+    strides: Extents,
+    other_shape: Extents,
+    other_strides: Extents,
+    items: Pair = (ITEM, ITEM),
 ) -> bool | None:
     """Whether two arrays share an element; see `shares_memory`.
 
@@ -177,11 +186,14 @@ def overlap(
     ----------
     distance : int
         Bytes from the first element of the first array to that of the second.
+    shape, strides, other_shape, other_strides : tuple of int
+    items : (int, int)
+        Bytes of an element of each.
     """
     base = 1 << 46  # any address that is large enough for the second matrix to have one too
     try:
-        one = np.asarray(_Ghost(base, *_once(shape, strides)))
-        two = np.asarray(_Ghost(base + distance, *_once(other_shape, other_strides)))
+        one = np.asarray(_Ghost(base, *_once(shape, strides), items[0]))
+        two = np.asarray(_Ghost(base + distance, *_once(other_shape, other_strides), items[1]))
     except (OverflowError, ValueError):  # more bytes than NumPy counts
         return None
     return shares_memory(one, two)

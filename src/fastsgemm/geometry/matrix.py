@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from fastsgemm.config import VECTOR
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import ITEM, Pair, Stored
+from fastsgemm.problem import DType
 
 VECTOR_BYTES = ITEM * VECTOR  # of the widest load
 
@@ -51,8 +52,8 @@ class Matrix(Struct, frozen=True, gc=False):
         The address modulo 16, in bytes.
     name : str
         For messages and the counts of the simulated device.
-    item : int
-        Bytes of an element: 4, or 2 for pairs of FP16 numbers.
+    dtype : DType
+        Of its elements; what a kernel counts in 32-bit integers passes for float32.
     """
 
     address: Address
@@ -60,7 +61,12 @@ class Matrix(Struct, frozen=True, gc=False):
     strides: tuple[int, ...]
     misalignment: int = 0
     name: str = ""
-    item: int = ITEM
+    dtype: DType = DType.F32
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.item
 
     @property
     def rows_and_columns(self) -> Pair:
@@ -89,7 +95,7 @@ class Matrix(Struct, frozen=True, gc=False):
 
     def as_strided(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Matrix:
         """Return the same memory with another shape and other strides, from the same first element on."""
-        return Matrix(self.address, shape, strides, self.misalignment, self.name, self.item)
+        return Matrix(self.address, shape, strides, self.misalignment, self.name, self.dtype)
 
     @property
     def transposed(self) -> Matrix:
@@ -127,13 +133,17 @@ class Matrix(Struct, frozen=True, gc=False):
         down, right = self.strides[-2:]
         return self._part(first[0] * down + first[1] * right, (*self.shape[:-2], *shape), self.strides)
 
-    def copy_at(self, address: Address) -> Matrix:
-        """Return a row-major copy at an address that is a multiple of 16; what the batch repeats is copied once."""
+    def copy_at(self, address: Address, dtype: DType | None = None) -> Matrix:
+        """Return a row-major copy at an address that is a multiple of 16; what the batch repeats is copied once.
+
+        Of its own type, or of another one.
+        """
+        dtype = self.dtype if dtype is None else dtype
         own = self.distinct.extents
         rows, columns = self.rows_and_columns
         apart = layout.row_major(own, rows * columns)
         steps = (0 if extent == 1 else step for extent, step in zip(own, apart, strict=True))
-        return Matrix(address, self.shape, (*steps, columns, 1), 0, f"{self.name} packed", self.item)
+        return Matrix(address, self.shape, (*steps, columns, 1), 0, f"{self.name} packed", dtype)
 
     @property
     def distinct(self) -> Matrix:
@@ -151,7 +161,7 @@ class Matrix(Struct, frozen=True, gc=False):
         mine, others = self.address, other.address
         if mine.base is not others.base:
             return False
-        if self.item != ITEM or other.item != ITEM:  # arrays of a kernel's own, which have no gaps
+        if self.item != ITEM or other.item != ITEM:  # as if they had no gaps
             return mine.offset < others.offset + other.nbytes and others.offset < mine.offset + self.nbytes
         shared = layout.overlap(others.offset - mine.offset, self.shape, self.strides, other.shape, other.strides)
         return shared is not False
@@ -160,4 +170,4 @@ class Matrix(Struct, frozen=True, gc=False):
         """Return what begins so many elements after the first."""
         offset = self.item * elements
         misalignment = (self.misalignment + offset) % VECTOR_BYTES
-        return Matrix(self.address + offset, shape, strides, misalignment, self.name, self.item)
+        return Matrix(self.address + offset, shape, strides, misalignment, self.name, self.dtype)

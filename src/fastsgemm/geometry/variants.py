@@ -12,7 +12,7 @@ from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, Strides
 from fastsgemm.geometry.grid import split
 from fastsgemm.geometry.layout import Lying, Pair, Stored, stored, vector_width
 from fastsgemm.geometry.matrix import VECTOR_BYTES, Matrix
-from fastsgemm.problem import Problem, Sym
+from fastsgemm.problem import FLOAT32, DType, Dtypes, Problem, Sym
 from fastsgemm.rungs import Rung
 
 _CACHE_LINE = 32  # floats: of which each line of a packed operand begins with a new one
@@ -31,6 +31,7 @@ class Operand(Struct, frozen=True):
         Elements from one matrix to the next along each extent of a batch.
     padded : bool
         After each line, memory up to the end of a whole vector can be read; see `packed`.
+    dtype : DType
     """
 
     shape: Pair
@@ -38,12 +39,13 @@ class Operand(Struct, frozen=True):
     misalignment: int = 0
     steps: Strides = ()
     padded: bool = False
+    dtype: DType = DType.F32
 
     @property
     def transposed(self) -> Operand:
         """The same memory seen as the transposed matrix."""
         how = Stored(not self.how.trans, self.how.ld)
-        return Operand(self.shape[::-1], how, self.misalignment, self.steps, self.padded)
+        return Operand(self.shape[::-1], how, self.misalignment, self.steps, self.padded, self.dtype)
 
     @property
     def line(self) -> int:
@@ -59,8 +61,8 @@ class Operand(Struct, frozen=True):
 
     @property
     def width(self) -> int:
-        """Floats that a load of this operand may have: 4, 2 or 1."""
-        return gcd(vector_width(self.how.ld, self.line, self.misalignment), *self.steps)
+        """Elements that a load of this operand may have: 4, 2 or 1."""
+        return gcd(vector_width(self.how.ld, self.line, self.misalignment, self.dtype.item), *self.steps)
 
     @property
     def strides(self) -> Pair:
@@ -69,19 +71,26 @@ class Operand(Struct, frozen=True):
 
     def offset(self, first: Pair) -> int:
         """Return the distance of element `first` from element (0, 0), in bytes."""
-        return layout.offset(first, self.strides)
+        return layout.offset(first, self.strides, self.dtype.item)
 
     def block(self, first: Pair, shape: Pair) -> Operand:
         """Return the block of this shape that begins at element `first`."""
         if shape == self.shape:
             return self
         misalignment = (self.misalignment + self.offset(first)) % VECTOR_BYTES
-        return Operand(shape, self.how, misalignment, self.steps, self.padded)
+        return Operand(shape, self.how, misalignment, self.steps, self.padded, self.dtype)
 
     def packed(self, trans: bool) -> Operand:
-        """Return a copy of this operand in aligned lines of whole vectors, column-major if `trans`."""
+        """Return a float32 copy of this operand in aligned lines of whole vectors, column-major if `trans`."""
         line = self.shape[0] if trans else self.shape[1]
         return Operand(self.shape, Stored(trans, -(-line // _CACHE_LINE) * _CACHE_LINE), padded=True)
+
+    @property
+    def cast(self) -> Operand:
+        """This operand as float32: itself, or a dense copy of one product, whose lines run the same way."""
+        if not self.dtype:
+            return self
+        return Operand(self.shape, Stored(self.how.trans, self.shape[0] if self.how.trans else self.shape[1]))
 
 
 class Call(Struct, frozen=True):
@@ -136,9 +145,10 @@ def call_for(
         source, sym = source and source.transposed, sym.transposed
     a, b, c = _with_row_major_c(a, b, c)
     read = 0 if source is None else source.width
-    variant = Variant(a.how.trans, b.how.trans, a.width, b.width, c.width, source=read)
+    dtypes = Dtypes(a.dtype, b.dtype)
+    variant = Variant(a.how.trans, b.how.trans, a.width, b.width, c.width, source=read, dtypes=dtypes)
     batch = Batch(extents, a.steps, b.steps, c.steps)
-    problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout, batch.count, bool(sym))
+    problem = Problem(c.shape[0], c.shape[1], a.shape[1], variant.layout, batch.count, bool(sym), dtypes)
     return Call(swap_ab, problem, variant, a.how.ld, b.how.ld, c.how.ld, batch, source, sym)
 
 
@@ -175,7 +185,7 @@ def dense_problem(a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...
         N = _of_width(N, width_b)
     elif trans_a:
         K = _of_width(K, width_b)
-    return Problem(M, N, K, _layout(trans_a, trans_b), prod(extents))
+    return Problem(M, N, K, _layout(trans_a, trans_b), prod(extents), dtypes=Dtypes(a.dtype, b.dtype))
 
 
 def _of_width(extent: int, width: int) -> int:
@@ -198,7 +208,10 @@ def call_with_swap_ab(rung: Rung, call: Call) -> Call:
     if not _needs_swap_ab(rung, call.problem.M, call.problem.N):
         return call
     v = call.variant
-    variant = Variant(not v.trans_b, not v.trans_a, v.vec_b, v.vec_a, v.vec_c, trans_c=True, source=v.source)
+    dtypes = Dtypes(*v.dtypes[::-1])
+    variant = Variant(
+        not v.trans_b, not v.trans_a, v.vec_b, v.vec_a, v.vec_c, trans_c=True, source=v.source, dtypes=dtypes
+    )
     return Call(
         not call.swap_ab, call.problem.transposed, variant, call.ldb, call.lda, call.ldc, call.batch.swapped,
         None if call.source is None else call.source.transposed,
@@ -231,7 +244,9 @@ def variant_for(rung: Rung, call: Call, config: Config, peeled_tiles: int) -> Va
         vec_c = 1
     guard = rung.guarded and (call.problem.M < config.BM or call.problem.N < config.BN)
     peel = rung.guarded and _peeled(config, call.problem.K, peeled_tiles)
-    return Variant(v.trans_a, v.trans_b, *widths, vec_c, guard, trans_c, peel, batched, min(source, vec_c), sym)
+    return Variant(
+        v.trans_a, v.trans_b, *widths, vec_c, guard, trans_c, peel, batched, min(source, vec_c), sym, v.dtypes
+    )
 
 
 def _peeled(config: Config, K: int, peeled_tiles: int) -> bool:
@@ -272,6 +287,8 @@ class Variant(Struct, frozen=True):
         rungs 1 to 8.
     sym : Sym
         What of C is stored; always WHOLE but on rung 9.
+    dtypes : Dtypes
+        The types of A and B; always float32 but on rung 10.
     """
 
     trans_a: bool = False
@@ -285,6 +302,7 @@ class Variant(Struct, frozen=True):
     batched: bool = False
     source: int = 0
     sym: Sym = Sym.WHOLE
+    dtypes: Dtypes = FLOAT32
 
     @property
     def layout(self) -> str:
@@ -316,20 +334,21 @@ def as_read(matrix: Matrix) -> Operand:
     how = matrix.stored
     if how is None:
         rows, columns = matrix.rows_and_columns
-        return Operand((rows, columns), Stored(False, columns), 0, matrix.copy_at(matrix.address).steps)
-    return Operand(matrix.rows_and_columns, how, matrix.misalignment, matrix.steps)
+        steps = matrix.copy_at(matrix.address).steps
+        return Operand((rows, columns), Stored(False, columns), 0, steps, dtype=matrix.dtype)
+    return Operand(matrix.rows_and_columns, how, matrix.misalignment, matrix.steps, dtype=matrix.dtype)
 
 
-def operand_of(lying: Lying) -> Operand:
+def operand_of(lying: Lying, dtype: DType = DType.F32) -> Operand:
     """Return an aligned operand of this shape and these strides, of which any before the last two are of a batch."""
     (*_, rows, columns), (*steps, down, right) = lying
     how = stored((rows, columns), (down, right))
-    return Operand((rows, columns), how or Stored(False, 0), steps=tuple(steps))
+    return Operand((rows, columns), how or Stored(False, 0), steps=tuple(steps), dtype=dtype)
 
 
 def dense_operands(problem: Problem) -> tuple[Operand, Operand, Operand]:
     """Return A, B and C of a problem in dense, aligned arrays."""
-    a, b, c = map(operand_of, dense(problem))
+    a, b, c = map(operand_of, dense(problem), (*problem.dtypes, DType.F32))
     return a, b, c
 
 

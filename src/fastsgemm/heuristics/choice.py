@@ -20,13 +20,13 @@ from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import DIMENSIONS
 from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.geometry.variants import Operand
-from fastsgemm.heuristics import fp16x3
+from fastsgemm.heuristics import fp16x3, half
 from fastsgemm.heuristics.database import cached
-from fastsgemm.heuristics.database_entries import Curve, Record
+from fastsgemm.heuristics.database_entries import Curve, Fitted, Record
 from fastsgemm.heuristics.knowledge import knowledge
 from fastsgemm.heuristics.shares import EXACT, GIVEN, NEAREST, PREDICTED, Pick, Share, Way
-from fastsgemm.heuristics.ways import AS_THEY_LIE, Search
-from fastsgemm.problem import Problem
+from fastsgemm.heuristics.ways import AS_THEY_LIE, SKINNY, Search
+from fastsgemm.problem import Dtypes, Problem
 from fastsgemm.request import Request
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
@@ -171,7 +171,8 @@ def _choose(
     rung, in_order, sym = request.rung, request.batch_invariant, request.sym
     if request.precision == "fp16x3":
         layout = "NT"[a.how.trans] + "NT"[b.how.trans]
-        problem = Problem(c.shape[0], c.shape[1], a.shape[1], layout, math.prod(extents))
+        dtypes = Dtypes(a.dtype, b.dtype)
+        problem = Problem(c.shape[0], c.shape[1], a.shape[1], layout, math.prod(extents), dtypes=dtypes)
         if request.config is not None:
             tile: TileConfig = request.config  # type: ignore[assignment]  # `fp16x3.check_config` saw to it
             return Choice((), tile, not sym and fp16x3.orientation(device, problem, tile), triangle=bool(sym))
@@ -179,20 +180,26 @@ def _choose(
         if request.gram:  # the pairs of one operand are those of the other
             split_a, split_b = split_a and split_b, False
         how = fp16x3.Symmetry(bool(sym), request.gram)
-        tensor = fp16x3.choose(device, problem, (split_a, split_b), rung is not None, how)
+        ieee = rival = None
+        if rung is None and not dtypes.are_float32:
+            ieee = _choose(device, _ieee(request), a, b, c, extents)
+            rival = ieee.rung.name, ieee.ms
+        tensor = fp16x3.choose(device, problem, (split_a, split_b), rung is not None, how, rival)
         choice = Choice(
             (), tensor.config, tensor.trans_c, tensor.ms, PREDICTED, None, tensor.why, tensor.ms, tensor.ieee_ms,
             bool(sym),
         )  # fmt: skip
         if tensor.config is not None:
             return choice
-        ieee = _choose(device, Request(symmetric=request.symmetric, gram=request.gram), a, b, c, extents)
+        ieee = ieee or _choose(device, _ieee(request), a, b, c, extents)
         return replace(ieee, why=choice.why, tensor_ms=choice.tensor_ms, ieee_ms=choice.ieee_ms)
     if request.config is not None:
         rung = rung or rungs.of_config(request.config)
         config = rungs.in_order(request.config, a.shape[1]) if in_order else request.config
         share = Share(rung, config, (0, c.shape[0]), (0, c.shape[1]), (False, False), GIVEN, None, None)
         return Choice((share,), triangle=bool(sym) and rung.computes_triangles, look=lambda: ())
+    if a.dtype or b.dtype:
+        return _choose_half(device, request, a, b, c, extents)
     extents = extents[-DIMENSIONS:]  # those of one launch
     search = Search(knowledge(device), rung, in_order)
     symmetric = partial(search.symmetric_ways, gram=request.gram, declared=bool(request.symmetric))
@@ -201,6 +208,59 @@ def _choose(
     look = partial(_all_ways, search, list_ways, (a, b, c), extents)
     first = max(best.shares, key=lambda share: share.rows[1] * share.columns[1])
     return Choice(best.shares, None, False, best.ms, first.rule, first.evidence, triangle=best.triangle, look=look)
+
+
+def _ieee(request: Request) -> Request:
+    """Return the request that an IEEE kernel gets in place of rung 11."""
+    return Request(symmetric=request.symmetric, gram=request.gram, takes_halves=request.takes_halves)
+
+
+def _choose_half(
+    device: DeviceInfo, request: Request, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...]
+) -> Choice:
+    """Return how a product of 16-bit operands is computed: as they lie by rung 10, or converted to float32 first."""
+    rung, known = request.rung, knowledge(device)
+    as_float32 = _choose(device, request, a.cast, b.cast, c, extents)
+    converted = _converted(as_float32, known.fitted, a, b, extents)
+    reads_halves = SKINNY.suits(*c.shape) if rung is None else rung.reads_halves
+    if request.batch_invariant or request.sym or not reads_halves:
+        return converted
+    way = half.as_they_lie(known, a, b, c, extents[-DIMENSIONS:])
+    [share] = way.shares
+    direct = Choice(way.shares, ms=way.ms, rule=share.rule, evidence=share.evidence, look=lambda: (way,))
+    return _quicker(direct, converted) if rung is None else direct
+
+
+def _converted(choice: Choice, fitted: Fitted, a: Operand, b: Operand, extents: tuple[int, ...]) -> Choice:
+    """Return the choice for float32 operands with the time that it takes to convert what has 16 bits."""
+
+    def added(way: Choice | Way) -> float:
+        flags = way.shares[0].packed if way.shares else (False, False)
+        return sum(
+            half.cast_ms(fitted, one, extents)
+            for one, packed in zip((a, b), flags, strict=True)
+            if one.dtype and not packed  # packing converts as it copies
+        )
+
+    def ways() -> tuple[Way, ...]:
+        return tuple(
+            replace(way, ms=None if way.ms is None else way.ms + added(way), cost=way.cost + added(way))
+            for way in choice.look()
+        )
+
+    return replace(choice, ms=None if choice.ms is None else choice.ms + added(choice), look=ways)
+
+
+def _quicker(direct: Choice, copied: Choice) -> Choice:
+    """Return the quicker of two choices, with the ways of both. Without times it is the first, which moves less."""
+    first = direct if direct.ms is None or copied.ms is None or direct.ms <= copied.ms else copied
+    second = copied if first is direct else direct
+
+    def ways() -> tuple[Way, ...]:
+        best, *others = first.look()
+        return (best, *sorted((*others, *second.look()), key=lambda way: way.cost))
+
+    return replace(first, look=ways)
 
 
 def _transposed(choice: Choice) -> Choice:

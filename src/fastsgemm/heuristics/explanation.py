@@ -14,7 +14,7 @@ from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choice, database, fp16x3, fp16x3_rates
 from fastsgemm.heuristics.choice import Choice, Share, Way
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
-from fastsgemm.problem import Problem, as_data, checked, of, spell
+from fastsgemm.problem import Problem, as_data, checked, dtypes_of, of, spell
 from fastsgemm.request import of_problem, resolve
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
@@ -121,7 +121,9 @@ class Explanation:
     def _lines(self) -> list[str]:
         p, found = self.problem, self.choice
         times = "" if p.batch == 1 else f"{p.batch} times "
-        lines = [f"problem    {times}{p.M} x {p.N} x {p.K}, {p.layout}, on {self.device.name} ({self.device.arch})"]
+        types = "" if p.dtypes.are_float32 else f", {p.dtypes.a.numpy_name} by {p.dtypes.b.numpy_name}"
+        where = f"{self.device.name} ({self.device.arch})"
+        lines = [f"problem    {times}{p.M} x {p.N} x {p.K}, {p.layout}{types}, on {where}"]
         if self.precision != "ieee":
             lines.append(f"precision  {self.precision}: {found.why}")
         lines.append(f"rung       {self.rung}")
@@ -205,6 +207,7 @@ def explain(
     batch_invariant: bool = False,
     batch: int = 1,
     symmetric: bool = False,
+    dtypes: str = "f32xf32",
 ) -> Explanation:
     """Say which constants `sgemm` uses for a problem, and why.
 
@@ -229,6 +232,8 @@ def explain(
     symmetric : bool
         The result is symmetric. With layouts NT and TN, B is A transposed, in the same memory; with NN and TT, `sgemm`
         is called with ``symmetric=True``.
+    dtypes : str
+        The types of A and B, such as ``bf16xf32``; each is ``f32``, ``bf16`` or ``f16``.
 
     Returns
     -------
@@ -238,8 +243,8 @@ def explain(
     Raises
     ------
     ShapeError, UnknownRungError
-        An extent or the layout is not valid, the batch is too large for rung 11, or the result is symmetric but not
-        square; there is no such rung.
+        An extent, the layout or `dtypes` are not valid, the batch is too large for rung 11, or the result is symmetric
+        but not square; there is no such rung.
     DeviceError
         This machine does not have the device: the message says how to ask about another machine's. Or the device cannot
         run rung 11, which was asked for.
@@ -251,7 +256,7 @@ def explain(
         `device` is neither a number nor a name, or `batch_invariant` or `symmetric` neither true nor false.
     """
     request = resolve(rung, None, precision, batch_invariant)
-    asked = of(M, N, K, layout, batch)
+    asked = of(M, N, K, layout, batch, dtypes_of(dtypes))
     if arguments.switch("symmetric", symmetric):
         asked = replace(asked, symmetric=True)
     problem = variants.dense_call(checked(asked)).problem

@@ -22,7 +22,6 @@ from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, kinds_of
 from fastsgemm.heuristics.knowledge import knowledge
-from fastsgemm.heuristics.shares import Pick, Way
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import Problem, Sym
@@ -99,6 +98,7 @@ def choose(
     split: tuple[bool, bool] = (True, True),
     forced: bool = False,
     symmetry: Symmetry = _NOT_SYMMETRIC,
+    rival: tuple[str, float | None] | None = None,
 ) -> Fp16x3Choice:
     """Return the tile that rung 11 takes for a problem, or that an IEEE kernel takes it.
 
@@ -112,13 +112,20 @@ def choose(
     forced : bool
         Rung 11 in any case.
     symmetry : Symmetry
+    rival : (str, float or None), optional
+        Rung and time of the IEEE kernel that would compute it. Default: that of float32 operands.
     """
-    return _choose(info_of(device), problem, split, forced, symmetry)
+    return _choose(info_of(device), problem, split, forced, symmetry, rival)
 
 
 @cached
 def _choose(
-    device: DeviceInfo, problem: Problem, split: tuple[bool, bool], forced: bool, symmetry: Symmetry
+    device: DeviceInfo,
+    problem: Problem,
+    split: tuple[bool, bool],
+    forced: bool,
+    symmetry: Symmetry,
+    rival: tuple[str, float | None] | None,
 ) -> Fp16x3Choice:
     arch = device.arch
     if not supported(arch):
@@ -136,17 +143,23 @@ def _choose(
         return Fp16x3Choice(config, trans_c, known_ms, None, "rung fp16x3 was asked for")
     if known.least_gflop is not None:
         return _without_times(known.least_gflop, arch, problem, config, trans_c)
-    search = Search(knowledge(device), None, False)
-    rival: Pick | Way = search.pick(problem)
-    if symmetry.result:
-        rival = next(search.symmetric_ways(*dense_operands(problem), extents_of(problem), symmetry.gram))
-    if rival.ms is None:
+    rung, ieee_ms = rival or _float32_rival(device, problem, symmetry)
+    if ieee_ms is None:
         return Fp16x3Choice(config, trans_c, ms, None, "no time of an IEEE kernel is known")
-    rung = rival.rung if isinstance(rival, Pick) else rival.shares[0].rung
-    name = f"the IEEE kernel of rung {rung.name}"
-    if rival.ms <= ms:
-        return Fp16x3Choice(None, False, ms, rival.ms, f"{name} is quicker: {_times(rival.ms, ms)}")
-    return Fp16x3Choice(config, trans_c, ms, rival.ms, f"quicker than {name}: {_times(ms, rival.ms)}")
+    name = f"the IEEE kernel of rung {rung}"
+    if ieee_ms <= ms:
+        return Fp16x3Choice(None, False, ms, ieee_ms, f"{name} is quicker: {_times(ieee_ms, ms)}")
+    return Fp16x3Choice(config, trans_c, ms, ieee_ms, f"quicker than {name}: {_times(ms, ieee_ms)}")
+
+
+def _float32_rival(device: DeviceInfo, problem: Problem, symmetry: Symmetry) -> tuple[str, float | None]:
+    """Return rung and time of the IEEE kernel that computes float32 operands."""
+    search = Search(knowledge(device), None, False)
+    if not symmetry.result:
+        pick = search.pick(problem)
+        return pick.rung.name, pick.ms
+    way = next(search.symmetric_ways(*dense_operands(problem), extents_of(problem), symmetry.gram))
+    return way.shares[0].rung.name, way.ms
 
 
 def _without_times(

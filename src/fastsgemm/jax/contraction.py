@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from fastsgemm.call.arrays import Meta
 from fastsgemm.geometry.layout import row_major
+from fastsgemm.problem import DType
 
 _LABELS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -157,7 +158,14 @@ def metas(labels: Labels, a: Shape, b: Shape) -> tuple[Meta, ...] | None:
         ((m.extent, n.extent), (m.strides[1], n.strides[1])),
     )  # fmt: skip
     return tuple(
-        ((*[each[0] for each in batch], *shape), (*[each[1 + number] for each in batch], *strides), 0, None, False)
+        (
+            (*[each[0] for each in batch], *shape),
+            (*[each[1 + number] for each in batch], *strides),
+            0,
+            None,
+            False,
+            DType.F32,
+        )
         for number, (shape, strides) in enumerate(matrices)
     )
 

@@ -19,7 +19,7 @@ from fastsgemm.config import K_GROUP, MAX_ALTERNATED, MAX_PASS, PAD, Config, Ski
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import REDUCTION, SEGMENT_REDUCTION
 from fastsgemm.geometry.variants import Variant
-from fastsgemm.problem import Sym
+from fastsgemm.problem import DType, Sym
 from fastsgemm.rungs import Rung, kernel_name
 
 _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
@@ -27,8 +27,8 @@ _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
 
 # The constants of the kernels that have no `Config`, by the name of their file.
 HELPERS = {
-    "copy_strided": {"THREADS": 256, "ELEMENTS": 4},
-    "pack": {"THREADS": 256, "TILE": 64, "VECTOR": 4},
+    "copy_strided": {"THREADS": 256, "ELEMENTS": 4, "FROM": 0, "TO": 0},
+    "pack": {"THREADS": 256, "TILE": 64, "VECTOR": 4, "FROM": 0},
     "reduce_parts": REDUCTION | {"SOURCE": 0, "SYM": 0},
     "reduce_segments": SEGMENT_REDUCTION | {"SOURCE": 0, "SYM": 0},
 }
@@ -77,6 +77,12 @@ def helper_spec(name: str, source: int = 0, sym: Sym = Sym.WHOLE) -> KernelSpec:
     return spec(f"{name}.cu", HELPERS[name] | changed)
 
 
+@cache
+def copy_spec(name: str, **types: DType) -> KernelSpec:
+    """Return a kernel that copies, with FROM and TO, the types of what it reads and writes."""
+    return spec(f"{name}.cu", HELPERS[name] | {which: int(dtype) for which, dtype in types.items()})
+
+
 @lru_cache(maxsize=4096)
 def rung_spec(rung: Rung, config: Config, variant: Variant) -> KernelSpec:
     """Return the kernel of a rung with these constants."""
@@ -94,6 +100,7 @@ def rung_spec(rung: Rung, config: Config, variant: Variant) -> KernelSpec:
         constants |= {"TRANS_C": int(variant.trans_c)}
     if isinstance(config, SkinnyConfig):
         constants |= {"K_GROUP": K_GROUP, "MAX_ALTERNATED": MAX_ALTERNATED, "MAX_PASS": MAX_PASS}
+        constants |= {"TYPE_A": int(variant.dtypes.a), "TYPE_B": int(variant.dtypes.b)}
     return spec(rung.file, constants)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsgemm.call import checks
-from fastsgemm.call.arrays import Meta, host_fault
+from fastsgemm.call.arrays import Meta, host_dtype, host_fault
 from fastsgemm.call.gram import request_of
 from fastsgemm.call.plan import Argument, Launch, Plan, Scalar
 from fastsgemm.call.product import make_plan
@@ -18,6 +18,7 @@ from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.jit.source import target
+from fastsgemm.problem import DType
 from fastsgemm.request import Request, of_call, resolve
 from fastsgemm.sim.global_memory import Region, misalignment
 from fastsgemm.sim.machine import Machine
@@ -39,7 +40,7 @@ def sgemm(
     beta: float = 0.0,
     C: Array | None = None,
     machine: Machine | None = None,
-    precision: str = "ieee",
+    precision: str | None = None,
     out: Array | None = None,
     batch_invariant: bool = False,
 ) -> tuple[Array, Report | None]:
@@ -51,7 +52,7 @@ def sgemm(
         None: the one that `fastsgemm.sgemm` uses when none is named.
     config : Config or None
         Its constants. None: from the tuning database, as for a real device of this name.
-    A, B : ndarray of float32
+    A, B : ndarray of float32, float16 or bfloat16
         Matrices, vectors or batches with any strides.
     alpha, beta : float
     C : ndarray of float32, optional
@@ -116,8 +117,12 @@ def multiply(
     machine = machine or Machine()
     operands = (A, B, C) if source is None else (A, B, C, source)
     metas: list[Meta] = [
-        (x.shape, tuple(step // ITEM for step in x.strides), 0, host_fault(x), not x.flags.writeable) for x in operands
-    ]
+        (
+            x.shape, tuple(step // x.itemsize for step in x.strides), 0, host_fault(x), not x.flags.writeable,
+            host_dtype(x) or DType.F32,
+        )
+        for x in operands
+    ]  # fmt: skip
     request = request_of(request, metas, [x.ctypes.data for x in operands])
     plan = make_plan(machine.device, request, metas, [misalignment(x) % 16 for x in operands])
     arrays = dict(zip((Base.A, Base.B, Base.C, Base.SOURCE), operands, strict=False))

@@ -6,9 +6,10 @@ import numpy as np
 
 from fastsgemm.sim.batch import Batch
 from fastsgemm.sim.family import Step, operands, unknown
-from fastsgemm.sim.ptx import Instruction, Operand, Vector
+from fastsgemm.sim.ptx import Instruction, Operand, Symbol, Vector
 from fastsgemm.sim.slots import Slots
 
+_SINK = Symbol("_")  # a part that is not wanted
 _WIDTHS = {"mov.b32": 32, "mov.b64": 64}
 
 
@@ -30,13 +31,13 @@ def decode(instruction: Instruction, slots: Slots) -> Step:
 
 def _unpack(parts: tuple[Operand, ...], source: Operand, width: int, slots: Slots) -> Step:
     value = slots.reading(source, f"b{width}")
-    targets = [(slots.register(part), slots.stored(part)) for part in parts]
+    targets = [(number, slots.register(part), slots.stored(part)) for number, part in enumerate(parts) if part != _SINK]
     part_bits = width // len(parts)
     wide, narrow = np.dtype(f"u{width // 8}"), np.dtype(f"u{part_bits // 8}")
 
     def step(batch: Batch) -> None:
         bits = batch.registers[value].view(wide)
-        for number, (slot, stored) in enumerate(targets):
+        for number, slot, stored in targets:
             batch.put(slot, (bits >> wide.type(number * part_bits)).astype(narrow).view(stored))
 
     return step

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fastsgemm.call.arrays import HOST, Meta
 from fastsgemm.geometry.layout import row_major
-from fastsgemm.problem import MAX_EXTENT
+from fastsgemm.problem import MAX_EXTENT, DType
 
 TF32 = "TF32 is allowed"
 OVERLAP = "the output shares memory with an operand"
@@ -127,7 +127,7 @@ def make(kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None)
     lying.append((shape, decision.strides) if out is None else (out.shape, out.stride()))
     if c is not None and (out is None or not same(c, out)):
         lying.append((c.shape, c.stride()))
-    decision.metas = tuple((tuple(s), tuple(t), ordinal, None, False) for s, t in lying)
+    decision.metas = tuple((tuple(s), tuple(t), ordinal, None, False, DType.F32) for s, t in lying)
     return decision
 
 

@@ -12,6 +12,7 @@ from fastsgemm import device, host
 from fastsgemm.call import checks, driver, gram
 from fastsgemm.call.arrays import HOST, Meta, View
 from fastsgemm.call.arrays.library import at_address
+from fastsgemm.call.arrays.torch import dtypes_of
 from fastsgemm.call.driver import LoadedPlan
 from fastsgemm.call.product import make_plan
 from fastsgemm.errors import DeviceMemoryError, FastsgemmError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from fastsgemm.device import Gpu
 
+_DTYPES = dtypes_of(torch)
 _USUAL = {0.0: 0.0, 1.0: 1.0}  # alpha and beta that need no check; 0, 1 and True are found, too
 
 # Returns the raw handle of PyTorch's current stream on a device; absent in CPU builds.
@@ -81,8 +83,8 @@ def on_host(a: View, b: View, c: View, alpha: float, beta: float, request: Reque
 
 def _array(x: View) -> np.ndarray:
     """Return a view of host memory as a NumPy array."""
-    address, (shape, strides, *_) = x
-    return at_address(address, shape, strides)
+    address, (shape, strides, *_, dtype) = x
+    return at_address(address, shape, strides, dtype=dtype)
 
 
 def multiply(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, request: Request, out: Tensor) -> None:
@@ -125,8 +127,8 @@ def stream_of(gpu: Gpu) -> int:
 
 
 def view(x: Tensor) -> View:
-    """Return address and meta of a plain float32 tensor; see `fastsgemm.call.arrays`."""
-    return x.data_ptr(), (x.shape, x.stride(), x.get_device(), None, False)
+    """Return address and meta of a plain tensor that kernels read; see `fastsgemm.call.arrays`."""
+    return x.data_ptr(), (x.shape, x.stride(), x.get_device(), None, False, _DTYPES[x.dtype])
 
 
 def named(error: FastsgemmError, product: str) -> FastsgemmError:

@@ -11,7 +11,7 @@ from fastsgemm.errors import ArgumentError, ConfigError, ShapeError
 from fastsgemm.geometry.variants import dense_call
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.fp16x3 import require_tensor_cores, supported
-from fastsgemm.problem import Problem, checked, parse, spell
+from fastsgemm.problem import Problem, checked, parse, require_float32, spell
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.spaces import DEFAULTS, SPACES, Space
 
@@ -133,6 +133,7 @@ def _problem(shape: str | Sequence[int] | Problem) -> Problem:
         found = checked(shape)
     else:
         found = parse(shape if isinstance(shape, str) else ",".join(map(str, _each(shape))))
+    require_float32(found, "tuning")  # rung 10 has the same constants for 16-bit operands
     return dense_call(found).problem
 
 

@@ -1,9 +1,9 @@
 """Adapters to the array libraries: one small class for each library, with what a call needs from it.
 
-A *view* of a device array is the pair (address, meta) with meta = (shape, strides, device, fault, readonly). Strides
-are in elements; `fault` is None or the reason why the array cannot be used. The meta is hashable, and together with the
-alignment of the address it determines how a product is launched. Nothing here imports a library that the caller has not
-imported.
+A *view* of a device array is the pair (address, meta) with meta = (shape, strides, device, fault, readonly,
+dtype). Strides are in elements; `fault` is None or the reason why the array cannot be used. The meta is hashable, and
+together with the alignment of the address it determines how a product is launched. Nothing here imports a library that
+the caller has not imported.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fastsgemm.call.arrays.library import (
     Meta,
     View,
     class_name,
+    host_dtype,
     host_fault,
     message_of,
     misaligned,
@@ -40,6 +41,7 @@ __all__ = [
     "Meta",
     "View",
     "by_type",
+    "host_dtype",
     "host_fault",
     "is_of_jax",
     "is_traced_by_jax",

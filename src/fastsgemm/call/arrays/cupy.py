@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastsgemm.call.arrays.library import Library, View, misaligned, wrong_dtype
-from fastsgemm.geometry.layout import ITEM
+from fastsgemm.call.arrays.library import F32, Library, View, dtype_of, misaligned, wrong_dtype
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
@@ -32,13 +31,15 @@ class CuPy(Library):
         """Read attribute by attribute, because DLPack in CuPy 14 divides a negative stride as an unsigned number."""
         if not ordered:
             super().view(x, handle, ordered)
-        fault = None if x.dtype == _FLOAT32 else wrong_dtype(x.dtype)
-        in_bytes = x.strides
-        strides = tuple([step // ITEM for step in in_bytes])
+        dtype = F32 if x.dtype == _FLOAT32 else dtype_of(x.dtype)
+        fault = wrong_dtype(x.dtype) if dtype is None else None
+        dtype = dtype or F32
+        in_bytes, item = x.strides, dtype.item
+        strides = tuple([step // item for step in in_bytes])
         for step in in_bytes:
-            if step % ITEM and fault is None:
-                fault = misaligned(0, x.shape, in_bytes)  # a plan has the address
-        return x.data.ptr, (x.shape, strides, x.device.id, fault, False)
+            if step % item and fault is None:
+                fault = misaligned(0, x.shape, in_bytes, item)  # a plan has the address
+        return x.data.ptr, (x.shape, strides, x.device.id, fault, False, dtype)
 
     def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:
         with like.device:

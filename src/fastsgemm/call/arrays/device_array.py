@@ -13,13 +13,14 @@ from fastsgemm.call.arrays.library import View
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import CaptureError
 from fastsgemm.geometry.layout import ITEM, row_major
+from fastsgemm.problem import DType
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
 
 class DeviceArray:
-    """A row-major float32 array in the device's memory pool, exported by DLPack. It may outlive the call.
+    """A row-major array in the device's memory pool, exported by DLPack if it is float32. It may outlive the call.
 
     Parameters
     ----------
@@ -27,6 +28,7 @@ class DeviceArray:
     gpu : Gpu
     handle : int
         The raw stream on which it is allocated, written and freed.
+    dtype : DType
 
     Raises
     ------
@@ -36,14 +38,15 @@ class DeviceArray:
         The stream is being captured, and memory of a graph does not outlive a replay.
     """
 
-    def __init__(self, shape: tuple[int, ...], gpu: Gpu, handle: int) -> None:
+    def __init__(self, shape: tuple[int, ...], gpu: Gpu, handle: int, dtype: DType = DType.F32) -> None:
         from cuda.core.utils import StridedMemoryView
 
-        self.shape = shape
+        self.shape, self.dtype = shape, dtype
         self.stream = gpu.stream(handle)
-        self.buffer = self._allocate(gpu, max(ITEM, ITEM * math.prod(shape)))
+        self.buffer = self._allocate(gpu, max(ITEM, dtype.item * math.prod(shape)))
         self._ordinal = gpu.ordinal
-        self._view = StridedMemoryView.from_buffer(self.buffer, shape, row_major(shape), dtype=np.dtype(np.float32))
+        numpy = np.dtype(np.uint16 if dtype else np.float32)  # DLPack gives results away, and these are float32
+        self._view = StridedMemoryView.from_buffer(self.buffer, shape, row_major(shape), dtype=numpy)
 
     def _allocate(self, gpu: Gpu, size: int) -> Any:
         extents = " x ".join(map(str, self.shape)) or "one number"
@@ -66,7 +69,7 @@ class DeviceArray:
     @property
     def view(self) -> View:
         """Address and meta, as `Library.view` gives them."""
-        return self.pointer, (self.shape, row_major(self.shape), self._ordinal, None, False)
+        return self.pointer, (self.shape, row_major(self.shape), self._ordinal, None, False, self.dtype)
 
     def upload(self, source: np.ndarray) -> None:
         """Fill it from a contiguous host array with the same number of elements."""

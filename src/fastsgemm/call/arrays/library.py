@@ -12,16 +12,20 @@ import numpy as np
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError, DTypeError, FastsgemmError, OperandError
 from fastsgemm.geometry.layout import ITEM, row_major
+from fastsgemm.problem import DType
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
     from fastsgemm.request import Request
 
 HOST = -1  # the device number of host memory
+F32 = DType.F32
+BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # of host memory: NumPy has no such type without ml_dtypes
+_BY_NAME = {each.numpy_name: each for each in DType}
 _DLPACK_HOST = (1, 3)  # kDLCPU, kDLCUDAHost
 _DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
 
-Meta = tuple[Any, Any, int, Callable[[str], FastsgemmError] | None, bool]
+Meta = tuple[Any, Any, int, Callable[[str], FastsgemmError] | None, bool, DType]
 View = tuple[int, Meta]
 
 
@@ -73,8 +77,9 @@ class Library:
             raise OperandError(f"{type_name(x)} could not be exported: {message_of(error)}") from error
         shape = view.shape
         strides = view.strides or row_major(shape)
-        fault = None if view.dtype == np.float32 else wrong_dtype(view.dtype)
-        return view.ptr, (shape, strides, view.device_id, fault, view.readonly)
+        dtype = dtype_of(view.dtype)
+        fault = wrong_dtype(view.dtype) if dtype is None else None
+        return view.ptr, (shape, strides, view.device_id, fault, view.readonly, dtype or F32)
 
     def _exporter(self, x: Any) -> Any:
         """Return the object through which cuda.core reads `x`."""
@@ -174,8 +179,13 @@ def wrong_dtype(dtype: Any) -> Fault:
     return Fault(DTypeError, f"must be float32, got {dtype}{hint}")
 
 
-def misaligned(address: int, shape: Sequence[int], strides: Sequence[int]) -> Fault | None:
-    """Return why an array cannot be used some of whose elements lie between two floats, or None.
+def dtype_of(dtype: Any) -> DType | None:
+    """Return the type of an array with this dtype of NumPy or another library, or None if no kernel reads it."""
+    return F32 if dtype == np.float32 else _BY_NAME.get(str(dtype).removeprefix("torch."))
+
+
+def misaligned(address: int, shape: Sequence[int], strides: Sequence[int], item: int = ITEM) -> Fault | None:
+    """Return why an array cannot be used some of whose elements lie between two elements, or None.
 
     Parameters
     ----------
@@ -184,14 +194,16 @@ def misaligned(address: int, shape: Sequence[int], strides: Sequence[int]) -> Fa
     shape : tuple of int
     strides : tuple of int
         In bytes. Along an extent of 1 they may be any.
+    item : int
+        Bytes of an element.
     """
     if 0 in shape:
         return None
-    if address % ITEM:
-        rule = f"must lie at an address divisible by {ITEM}; its address modulo 16 is {address % 16}"
+    if address % item:
+        rule = f"must lie at an address divisible by {item}; its address modulo 16 is {address % 16}"
         return Fault(OperandError, rule)
-    if any(step % ITEM for extent, step in zip(shape, strides, strict=True) if extent > 1):
-        return Fault(OperandError, f"must have strides that are multiples of {ITEM} bytes, got {tuple(strides)}")
+    if any(step % item for extent, step in zip(shape, strides, strict=True) if extent > 1):
+        return Fault(OperandError, f"must have strides that are multiples of {item} bytes, got {tuple(strides)}")
     return None
 
 
@@ -210,20 +222,33 @@ NO_MEMORY = Fault(
 
 def host_fault(x: np.ndarray) -> Fault | None:
     """Return why a host array cannot be used, or None."""
-    if x.dtype != np.float32 or not x.dtype.isnative:
+    dtype = host_dtype(x)
+    if dtype is None:
         return wrong_dtype(x.dtype)
-    return None if x.flags.aligned else misaligned(x.ctypes.data, x.shape, x.strides)
+    return None if x.flags.aligned else misaligned(x.ctypes.data, x.shape, x.strides, dtype.item)
 
 
-def at_address(address: int, shape: Sequence[int], strides: Sequence[int], owner: Any = None) -> np.ndarray:
+def host_dtype(x: np.ndarray) -> DType | None:
+    """Return the type of a host array, or None if no kernel reads it. BFLOAT16 and that of ml_dtypes are one."""
+    if x.dtype == BFLOAT16:
+        return DType.BF16
+    return dtype_of(x.dtype) if x.dtype.isnative else None
+
+
+def at_address(
+    address: int, shape: Sequence[int], strides: Sequence[int], owner: Any = None, dtype: DType = F32
+) -> np.ndarray:
     """Return host memory as a NumPy array that keeps `owner` alive; strides are in elements.
 
     For tensors: `Tensor.numpy` would make the tensor's storage one that cannot be resized, which FSDP does between its
     uses. A stride along an extent of 1 may be any number, also one that NumPy has no room for.
     """
-    steps = tuple(ITEM * step if extent > 1 else ITEM for extent, step in zip(shape, strides, strict=True))
-    interface = {"version": 3, "typestr": "<f4", "data": (address, False), "shape": tuple(shape), "strides": steps}
-    return np.asarray(SimpleNamespace(__array_interface__=interface, owner=owner))
+    item = dtype.item
+    steps = tuple(item * step if extent > 1 else item for extent, step in zip(shape, strides, strict=True))
+    kind = ("<f4", "<u2", "<f2")[dtype]
+    interface = {"version": 3, "typestr": kind, "data": (address, False), "shape": tuple(shape), "strides": steps}
+    array = np.asarray(SimpleNamespace(__array_interface__=interface, owner=owner))
+    return array.view(BFLOAT16) if dtype is DType.BF16 else array
 
 
 def type_name(x: Any) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fastsgemm.call import gram
 from fastsgemm.call.arrays.library import (
+    F32,
     HAS_TANGENT,
     HOST,
     IN_TRANSFORM,
@@ -25,7 +26,8 @@ from fastsgemm.call.arrays.library import (
 )
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError, OperandError
-from fastsgemm.geometry.layout import ITEM, row_major
+from fastsgemm.geometry.layout import row_major
+from fastsgemm.problem import DType
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
@@ -48,6 +50,7 @@ class Torch(Library):
         self._torch = torch = sys.modules["torch"]
         self._plain, self._float32 = (torch.Tensor, torch.nn.Parameter), torch.float32
         self._current = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # absent in CPU builds
+        self._dtypes = dtypes_of(torch)
         self._forward_ad = torch.autograd.forward_ad
         self._transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
         self._increment_version = _version_counter(torch)
@@ -80,7 +83,7 @@ class Torch(Library):
             if fault is not None:
                 return self._unusable(x, fault)
         try:
-            address, meta = x.data_ptr(), (x.shape, x.stride(), x.get_device(), None, False)
+            address, meta = x.data_ptr(), (x.shape, x.stride(), x.get_device(), None, False, self._dtypes[x.dtype])
         except RuntimeError:
             return self._unusable(x, self._fault(x) or self._no_memory())
         if address < MAX_STORAGE_BYTES and freed(x, address):
@@ -91,7 +94,7 @@ class Torch(Library):
 
     def _unusable(self, x: Any, fault: Fault) -> View:
         shape = () if x.is_nested else x.shape  # a nested tensor has no shape
-        return 0, (shape, (), x.get_device(), fault, False)
+        return 0, (shape, (), x.get_device(), fault, False, F32)
 
     def traced(self) -> bool:
         return self._is_compiling()
@@ -174,15 +177,15 @@ class Torch(Library):
         checked, for operands without a fault. Everything that `view` would find at fault is refused here.
         """
         A, B, *_ = operands
-        if any(not x.is_cuda or x.dtype is not self._float32 or x.is_neg() for x in operands):
+        if any(not x.is_cuda or x.dtype not in self._dtypes or x.is_neg() for x in operands):
             return None
         requires_grad = any(x.requires_grad for x in operands)
-        read = [(x.shape, x.stride(), x.get_device(), None, False) for x in operands]
+        read = [(x.shape, x.stride(), x.get_device(), None, False, self._dtypes[x.dtype]) for x in operands]
         if len(operands) == 2:
             if len(A.shape) != 2 or len(B.shape) != 2:
                 return None
             (rows, _), (_, columns) = A.shape, B.shape  # a plan exists only if they fit
-            read.append(((rows, columns), (columns, 1), A.get_device(), None, False))
+            read.append(((rows, columns), (columns, 1), A.get_device(), None, False, F32))
         misaligned = (address & 15 for address in addresses)
         request = gram.request_of(key[-1], read, addresses)
         plan = gpu.prepared.get((request, *read, *misaligned))
@@ -209,13 +212,13 @@ class Torch(Library):
             raise self._no_memory()(name) from error
         if freed(x, address):
             raise self._no_memory()(name)
-        return at_address(address, x.shape, strides, x)
+        return at_address(address, x.shape, strides, x, self._dtypes[x.dtype])
 
     def from_numpy(self, result: np.ndarray, like: Any) -> Any:
         return self._torch.from_numpy(result)
 
     def _fault(self, x: Any) -> Fault | None:
-        if x.dtype is not self._float32:
+        if x.dtype not in self._dtypes:
             return wrong_dtype(x.dtype)
         if x.is_nested:
             return Fault(OperandError, "is a nested tensor; pass its tensors one by one")
@@ -240,13 +243,18 @@ class Torch(Library):
             self._torch.cuda.ExternalStream(handle, device=x.device).wait_stream(current)
 
 
+def dtypes_of(torch: Any) -> dict[Any, DType]:
+    """Return the types of tensors that kernels read."""
+    return {getattr(torch, each.numpy_name): each for each in DType}
+
+
 def freed(x: Any, address: int) -> bool:
-    """Return whether a float32 tensor has elements but no memory. The address is its `data_ptr`.
+    """Return whether a tensor has elements but no memory. The address is its `data_ptr`.
 
     That is the address of its storage plus an offset. A storage that was freed has address 0, so a slice of it still
     has an address that is not 0.
     """
-    return bool(address == ITEM * x.storage_offset() and x.numel())
+    return bool(address == x.itemsize * x.storage_offset() and x.numel())
 
 
 def allocator(torch: Any, device: str) -> Callable[[Any, Any, int, Any], Any]:

@@ -1,0 +1,53 @@
+"""16-bit operands of IEEE kernels: rung 10 reads them as they lie, other rungs get float32 copies. Which is quicker?
+
+No curve was measured with 16-bit operands. The time of a float32 product is known or predicted; what is read less is
+taken off at the rate of the memory, and what copies read and write is added at the same rate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace as replaced
+from math import prod
+
+from msgspec.structs import replace
+
+from fastsgemm.geometry import variants
+from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.variants import Operand
+from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.knowledge import Knowledge
+from fastsgemm.heuristics.shares import EXACT, PREDICTED, Way
+from fastsgemm.heuristics.ways import AS_THEY_LIE, READER, SKINNY, Search
+from fastsgemm.problem import FLOAT32
+
+
+def as_they_lie(known: Knowledge, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...]) -> Way:
+    """Return how rung 10 computes a product whose 16-bit operands it reads as they lie. C is row-major."""
+    problem = replaced(variants.dense_problem(a, b, c, extents=extents), dtypes=FLOAT32)
+    pick = Search(known, SKINNY, False).pick(problem)
+    ms = None if pick.ms is None else _ms_of_fewer_bytes(known, pick.ms, problem.flops, (a, b), problem.batch)
+    rule = PREDICTED if pick.rule == EXACT else pick.rule  # no record is of 16-bit operands
+    share = replace(pick.share((0, c.shape[0]), (0, c.shape[1])), ms=ms, rule=rule)
+    return Way(AS_THEY_LIE, (share,), ms, math.inf if ms is None else ms)
+
+
+def _ms_of_fewer_bytes(known: Knowledge, ms: float, flops: int, operands: tuple[Operand, ...], batch: int) -> float:
+    """Return the time of a product that takes `ms` with float32 operands.
+
+    It is the time that its FMAs take at the rate of the quickest kernel, at least.
+    """
+    elements = [prod(one.shape) * batch for one in operands]
+    read = sum(ITEM * count for count in elements)
+    saved = sum((ITEM - one.dtype.item) * count for one, count in zip(operands, elements, strict=True))
+    rate, model = known.fitted.packing_bytes_per_ms, known.model(READER)
+    less = ms - saved / rate if rate else ms
+    least = 0.0 if model is None else flops / model.peak
+    return min(ms, max(less, ms * (1.0 - saved / read), least))
+
+
+def cast_ms(fitted: Fitted, operand: Operand, extents: tuple[int, ...]) -> float:
+    """Return how long an operand is copied as float32; one that a batch repeats is copied once."""
+    own = prod(extent for extent, step in zip(extents[-len(operand.steps) :], operand.steps, strict=False) if step)
+    moved = (operand.dtype.item + ITEM) * prod(operand.shape) * own
+    return fitted.packing_ms + (moved / fitted.packing_bytes_per_ms if fitted.packing_bytes_per_ms else 0.0)
