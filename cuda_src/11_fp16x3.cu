@@ -3,7 +3,8 @@
 // (device/split_format.cuh), and
 //     A B = hi hi + 2^-12 (hi lo + lo hi),
 // scaled by the exponents: three products of FP16 operands, summed in FP32. What lo lo would add is below
-// 2^-22 of the product of the magnitudes. What changed since rung 9:
+// 2^-22 of the product of the magnitudes. A 16-bit operand is hi alone, exactly (ONE_A, ONE_B): two products
+// are left, or one, and half the bytes of that operand. What changed since rung 9:
 // - The split format is that of shared memory, so a bulk copy brings a tile of an operand to a ring of stages
 //   as it is. Memory barriers (mbarrier) say which stages are full and which are empty.
 // - Warps have roles: one thread of the last warpgroup issues the copies; the other warpgroups multiply and
@@ -41,14 +42,19 @@ constexpr int VEC_C = 4;   // floats per store: 4 if C and ldc have 16-byte alig
 constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 constexpr int SPLIT_BEFORE = 0;  // 1: A, 2: B was split before the call, and the other is split in it; else 0
 constexpr int SYM = 0;           // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
+constexpr int ONE_A = 0;         // 1: A is single FP16 numbers, from a 16-bit operand, not pairs
+constexpr int ONE_B = 0;         // 1: B is
 // constants:end
 
 constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
 constexpr int THREADS = 128 * (CONSUMERS + 1);
-constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;  // bytes
+constexpr int STAGE_A = BM * LINE_BYTES<ONE_A>, STAGE_B = BN * LINE_BYTES<ONE_B>;  // bytes
+constexpr int STAGE = STAGE_A + STAGE_B;
 constexpr int SWIZZLE_PERIOD = 1024;  // bytes: tiles begin at multiples
 constexpr int PREFETCHED = STAGES;    // blocks of k that are brought to L2 before the wait
-constexpr int SHARED = SWIZZLE_PERIOD + STAGES * (STAGE + 16);
+// Where a warp's rows of A in a stage are too few bytes for what it lays there to store it, it has others.
+constexpr int SCRATCH = ONE_A ? CONSUMERS * 4 * STORE_SCRATCH * 4 : 0;
+constexpr int SHARED = SWIZZLE_PERIOD + STAGES * (STAGE + 16) + SCRATCH;
 // Registers per thread. An SM has 65536, and the compiler gives every thread the same number; the warpgroup
 // that copies releases most of its share to those that multiply.
 constexpr int COPY_REGISTERS = 40;
@@ -62,11 +68,12 @@ static_assert(3 * BN / 2 + 32 <= 232, "the sets fit in the registers");
 // rules:end
 static_assert(PAD_K % (PROMOTE_STAGES * BLOCK_K) == 0, "the stages of a promotion are all in memory");
 static_assert(SHARED <= 232448, "a block has 227 KB of shared memory");
-static_assert(STORE_SCRATCH * 4 <= 16 * 128, "a warp lays what it stores in its rows of a stage");
+static_assert(ONE_A || STORE_SCRATCH * 4 <= 16 * 128, "a warp lays what it stores in its rows of a stage");
 
 // The ring of stages, and the stage that a role has reached.
 struct Ring {
     static constexpr int BN = ::BN, PROMOTE_STAGES = ::PROMOTE_STAGES, STAGE_A = ::STAGE_A;
+    static constexpr int ONE_A = ::ONE_A, ONE_B = ::ONE_B;
 
     unsigned base;  // shared address of stage 0; the barriers follow the last stage
     int stage = 0;
@@ -103,7 +110,10 @@ struct Layout {
 };
 
 // The lines of a tile in one block of k, which are one stretch of memory, and then in the next.
+template <int ONE>
 struct Stretch {
+    static constexpr int LINE = LINE_BYTES<ONE> / 2;  // FP16 numbers
+
     const unsigned short *from;
     long long step;  // FP16 numbers from a block of k to the next
     unsigned bytes;
@@ -111,9 +121,9 @@ struct Stretch {
     // Lines past the end are not copied. What the stage holds in their place, be it NaN, takes part only in
     // sums of rows or columns past the end of C.
     __device__ __forceinline__ Stretch(const unsigned short *pairs, int lines, int block, int first, int most)
-        : from(pairs + (static_cast<long long>(block) * lines + first) * LINE_HALVES),
-          step(static_cast<long long>(lines) * LINE_HALVES),
-          bytes(min(most, lines - first) * 128) {}
+        : from(pairs + (static_cast<long long>(block) * lines + first) * LINE),
+          step(static_cast<long long>(lines) * LINE),
+          bytes(min(most, lines - first) * LINE_BYTES<ONE>) {}
 };
 
 // Copy what the tiles of this block need, stage after stage. By one thread.
@@ -122,8 +132,8 @@ __device__ __forceinline__ void copy_tiles(const unsigned short *pairs_a, const 
                                            unsigned tiles, unsigned works) {
     for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
         const Work work(M, N, k_blocks, part_blocks, tiles, number);
-        Stretch a(pairs_a, M, work.part * part_blocks, work.tile.m, BM);
-        Stretch b(pairs_b, N, work.part * part_blocks, work.tile.n, BN);
+        Stretch<ONE_A> a(pairs_a, M, work.part * part_blocks, work.tile.m, BM);
+        Stretch<ONE_B> b(pairs_b, N, work.part * part_blocks, work.tile.n, BN);
 #pragma unroll 1
         for (int i = 0; i < work.groups * PROMOTE_STAGES; ++i) {
             const unsigned data = ring.data(ring.stage), full = ring.full(ring.stage);
@@ -143,11 +153,15 @@ __device__ __forceinline__ void prefetch_tile(const unsigned short *pairs_a, con
                                               int M, int N, int k_blocks, int part_blocks, unsigned tiles) {
     const Work work(M, N, k_blocks, part_blocks, tiles, blockIdx.x);
     const int block = work.part * part_blocks;
-    Stretch lines = SPLIT_BEFORE == 1 ? Stretch(pairs_a, M, block, work.tile.m, BM)
-                                      : Stretch(pairs_b, N, block, work.tile.n, BN);
+    auto prefetch = [&](auto lines) {
 #pragma unroll 1
-    for (int i = 0; i < min(work.groups * PROMOTE_STAGES, PREFETCHED); ++i, lines.from += lines.step)
-        cp_async_bulk_prefetch(lines.from, lines.bytes);
+        for (int i = 0; i < min(work.groups * PROMOTE_STAGES, PREFETCHED); ++i, lines.from += lines.step)
+            cp_async_bulk_prefetch(lines.from, lines.bytes);
+    };
+    if constexpr (SPLIT_BEFORE == 1)
+        prefetch(Stretch<ONE_A>(pairs_a, M, block, work.tile.m, BM));
+    else
+        prefetch(Stretch<ONE_B>(pairs_b, N, block, work.tile.n, BN));
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -194,7 +208,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             const auto last = multiply(sum, ring, work.groups, warpgroup);
             // The warp's own rows of A in the last stage: 16 lines of 128 bytes. No other warp's wgmma reads
             // them, so this warp's wait is enough.
-            const unsigned own = ring.data(last.stage[0]) + warp * 16 * 128 - address;
+            const unsigned own = ONE_A
+                                     ? ring.base + STAGES * (STAGE + 16) + warp * STORE_SCRATCH * 4 - address
+                                     : ring.data(last.stage[0]) + warp * 16 * 128 - address;
             store_triangles<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
                                     work.tile.n, M, N, split ? 1.0f : alpha, split ? nullptr : rows,
                                     split ? nullptr : columns, split ? 0.0f : beta,

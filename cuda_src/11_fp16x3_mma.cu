@@ -23,14 +23,18 @@ constexpr int TRANS_C = 0;  // 1: C is column-major
 constexpr int VEC_C = 4;    // floats per store: 4 if C and ldc have 16-byte alignment and TRANS_C = 0, else 1
 constexpr int SOURCE = 0;   // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 constexpr int SYM = 0;      // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
+constexpr int ONE_A = 0;    // 1: A is single FP16 numbers, from a 16-bit operand, not pairs
+constexpr int ONE_B = 0;    // 1: B is
 // constants:end
 
 constexpr int WARPS_N = BN / WN;
 constexpr int THREADS = BM / WM * WARPS_N * 32;
-constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;  // bytes
+constexpr int STAGE_A = BM * LINE_BYTES<ONE_A>, STAGE_B = BN * LINE_BYTES<ONE_B>;  // bytes
+constexpr int STAGE = STAGE_A + STAGE_B;
 constexpr int SHARED = STAGES * STAGE;
 constexpr int TILES_M = WM / 16, TILES_N = WN / 8;  // mma tiles of a warp
-constexpr int PIECES = 8;                           // of 16 bytes, per line
+template <int ONE>
+constexpr int PIECES = LINE_BYTES<ONE> / 16;  // of 16 bytes, per line
 // rules:begin (tools/write_rules.py writes them)
 static_assert((BM == 64 || BM == 128) && (BN == 64 || BN == 128) && (WM == 32 || WM == 64) &&
                   (WN == 32 || WN == 64),
@@ -40,7 +44,8 @@ static_assert(STAGES >= 2, "one stage is filled while another is used");
 static_assert(THREADS % 32 == 0 && THREADS >= 64 && THREADS <= 1024, "whole warps, 64 to 1024 threads");
 // rules:end
 static_assert(THREADS / 32 * STORE_SCRATCH * 4 <= SHARED, "the warps lay what they store in the ring");
-static_assert(BM * PIECES % THREADS == 0 && BN * PIECES % THREADS == 0, "threads share out the copies");
+static_assert(BM * PIECES<ONE_A> % THREADS == 0 && BN * PIECES<ONE_B> % THREADS == 0,
+              "threads share out the copies");
 
 // What device/scaled_store.cuh is compiled for.
 struct Layout {
@@ -51,61 +56,76 @@ struct Layout {
 
 // Copy LINES lines of one block of k, from line `first` on. They are contiguous, and swizzled already. Lines
 // past the end are zeros.
-template <int LINES>
+template <int LINES, int ONE>
 __device__ __forceinline__ void copy_lines(unsigned to, const unsigned short *block, int first, int lines) {
 #pragma unroll
-    for (int i = 0; i < LINES * PIECES; i += THREADS) {
-        const int line = (i + threadIdx.x) / PIECES, piece = threadIdx.x % PIECES;
+    for (int i = 0; i < LINES * PIECES<ONE>; i += THREADS) {
+        const int line = (i + threadIdx.x) / PIECES<ONE>, piece = threadIdx.x % PIECES<ONE>;
         const bool inside = first + line < lines;
-        const unsigned short *from = block + (inside ? first + line : 0ll) * LINE_HALVES + piece * 8;
-        cp_async_zfill<4>(to + line * 128 + piece * 16, reinterpret_cast<const float *>(from), inside);
+        const unsigned short *from =
+            block + (inside ? first + line : 0ll) * (LINE_BYTES<ONE> / 2) + piece * 8;
+        cp_async_zfill<4>(to + line * LINE_BYTES<ONE> + piece * 16, reinterpret_cast<const float *>(from),
+                          inside);
     }
 }
 
 // Load the fragments of 16 lines by 16 steps of k: one mma tile of A's rows or, with ACROSS, two mma tiles of
 // B's columns.
-template <bool ACROSS>
+template <bool ACROSS, int ONE>
 __device__ __forceinline__ void load_fragments(unsigned (&fragment)[4], unsigned tile, int line, int piece) {
     const int lane = threadIdx.x % 32;
     const int own = ACROSS ? lane % 8 + lane / 16 * 8 : lane % 16, half = ACROSS ? lane / 8 % 2 : lane / 16;
-    ldmatrix_x4(fragment, tile + (line + own) * 128 + ((piece + half) ^ lane % 8) * 16);
+    ldmatrix_x4(fragment, tile + (line + own) * LINE_BYTES<ONE> + swizzled<ONE>(piece + half, lane % 8) * 16);
 }
 
 struct Sums {
     float value[TILES_M][TILES_N * 4];
 };
 
+// Add the products of the lo of A and the hi of B to a row of mma tiles.
+__device__ __forceinline__ void multiply_low(float (&cross)[TILES_N * 4], unsigned (&a)[4],
+                                             const unsigned (&b_hi)[TILES_N / 2][4], unsigned stage, int line,
+                                             int piece) {
+    load_fragments<false, ONE_A>(a, stage, line, piece);
+#pragma unroll
+    for (int j = 0; j < TILES_N; ++j) {
+        float *rest = &cross[4 * j];
+        mma_m16n8k16(rest, a, &b_hi[j / 2][j % 2 * 2], rest);
+    }
+}
+
 // Compute the products of a stage: `high` = hi hi, and `cross` += the cross products.
 __device__ __forceinline__ void multiply(Sums &high, Sums &cross, unsigned stage, int warp_m, int warp_n) {
     constexpr float ZERO[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    constexpr int LO = PIECES / 2, STEP = 2;  // pieces from hi to lo, and in 16 steps of k
+    constexpr int LO = 4, STEP = 2;            // pieces from hi to lo, and in 16 steps of k
+    constexpr bool ONE_ROW = ONE_B && !ONE_A;  // fragments of one row of mma tiles at a time: else they spill
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
         unsigned a[TILES_M][4], b_hi[TILES_N / 2][4], b_lo[TILES_N / 2][4];
 #pragma unroll
-        for (int i = 0; i < TILES_M; ++i) load_fragments<false>(a[i], stage, warp_m + 16 * i, k * STEP);
+        for (int i = 0; i < TILES_M; ++i)
+            if (!ONE_ROW) load_fragments<false, ONE_A>(a[i], stage, warp_m + 16 * i, k * STEP);
 #pragma unroll
         for (int j = 0; j < TILES_N / 2; ++j) {
-            load_fragments<true>(b_hi[j], stage + STAGE_A, warp_n + 16 * j, k * STEP);
-            load_fragments<true>(b_lo[j], stage + STAGE_A, warp_n + 16 * j, k * STEP + LO);
+            load_fragments<true, ONE_B>(b_hi[j], stage + STAGE_A, warp_n + 16 * j, k * STEP);
+            if constexpr (!ONE_B)
+                load_fragments<true, ONE_B>(b_lo[j], stage + STAGE_A, warp_n + 16 * j, k * STEP + LO);
         }
 #pragma unroll
-        for (int i = 0; i < TILES_M; ++i)
+        for (int i = 0; i < TILES_M; ++i) {
+            if (ONE_ROW) load_fragments<false, ONE_A>(a[i], stage, warp_m + 16 * i, k * STEP);
 #pragma unroll
             for (int j = 0; j < TILES_N; ++j) {
                 float *sum = &high.value[i][4 * j], *rest = &cross.value[i][4 * j];
                 mma_m16n8k16(sum, a[i], &b_hi[j / 2][j % 2 * 2], k == 0 ? ZERO : sum);
-                mma_m16n8k16(rest, a[i], &b_lo[j / 2][j % 2 * 2], rest);
+                if constexpr (!ONE_B) mma_m16n8k16(rest, a[i], &b_lo[j / 2][j % 2 * 2], rest);
             }
-#pragma unroll
-        for (int i = 0; i < TILES_M; ++i) {
-            load_fragments<false>(a[i], stage, warp_m + 16 * i, k * STEP + LO);
-#pragma unroll
-            for (int j = 0; j < TILES_N; ++j) {
-                float *rest = &cross.value[i][4 * j];
-                mma_m16n8k16(rest, a[i], &b_hi[j / 2][j % 2 * 2], rest);
-            }
+            if (ONE_ROW) multiply_low(cross.value[i], a[i], b_hi, stage, warp_m + 16 * i, k * STEP + LO);
         }
+        if constexpr (ONE_A || ONE_ROW) continue;
+#pragma unroll
+        for (int i = 0; i < TILES_M; ++i)
+            multiply_low(cross.value[i], a[i], b_hi, stage, warp_m + 16 * i, k * STEP + LO);
     }
 }
 
@@ -128,9 +148,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     auto copy = [&](int block) {
         if (block < blocks) {
             const unsigned to = ring + block % STAGES * STAGE;
-            copy_lines<BM>(to, pairs_a + static_cast<long long>(first + block) * M * LINE_HALVES, tile.m, M);
-            copy_lines<BN>(to + STAGE_A, pairs_b + static_cast<long long>(first + block) * N * LINE_HALVES,
-                           tile.n, N);
+            copy_lines<BM, ONE_A>(
+                to, pairs_a + static_cast<long long>(first + block) * M * (LINE_BYTES<ONE_A> / 2), tile.m, M);
+            copy_lines<BN, ONE_B>(
+                to + STAGE_A, pairs_b + static_cast<long long>(first + block) * N * (LINE_BYTES<ONE_B> / 2),
+                tile.n, N);
         }
         cp_async_commit_group();
     };

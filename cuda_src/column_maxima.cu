@@ -7,7 +7,8 @@
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int VEC = 4;  // floats per load: 4 where X and ldx have 16-byte alignment, else 1
+constexpr int VEC = 4;   // elements per load: 4 where X and ldx are aligned to so many, else 1
+constexpr int TYPE = 0;  // of the elements: 0: float32, 1: bfloat16, 2: float16
 // constants:end
 
 constexpr int THREADS = 256;
@@ -16,8 +17,8 @@ constexpr int LINES = 128;          // a block; four a thread
 static_assert(VEC == 1 || VEC == 4, "X is read 4 or 16 bytes at a time");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    fastsgemm_column_maxima(int lines, int K, const float *X, long long ldx, unsigned *__restrict__ maxima,
-                            Line *__restrict__ info) {
+    fastsgemm_column_maxima(int lines, int K, const ElementType<TYPE> *X, long long ldx,
+                            unsigned *__restrict__ maxima, Line *__restrict__ info) {
     __shared__ unsigned partial[ROWS][LINES];
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32;
     const int chunk = (K + gridDim.y - 1) / gridDim.y;
@@ -32,8 +33,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     unsigned largest[4] = {};
 #pragma unroll 8
     for (int k = first + row; k < last; k += ROWS) {
-        const float *x = X + k * ldx + base;
-        if (whole) {
+        const ElementType<TYPE> *x = X + k * ldx + base;
+        if constexpr (TYPE != 0) {
+            if (whole) {
+                Elements<TYPE, 4> quad;
+                quad.read_or_zero(x + column(0), true);
+#pragma unroll
+                for (int i = 0; i < 4; ++i) largest[i] = max(largest[i], magnitude_bits(quad[i]));
+            } else {
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    if (base + column(i) < lines)
+                        largest[i] = max(largest[i], magnitude_bits(to_float<TYPE>(x[column(i)])));
+            }
+        } else if (whole) {
             const float4 v = *reinterpret_cast<const float4 *>(x + column(0));
             largest[0] = max(largest[0], magnitude_bits(v.x));
             largest[1] = max(largest[1], magnitude_bits(v.y));

@@ -19,6 +19,8 @@
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int SOURCE = 0;  // 0: beta multiplies C; 1: the source, see device/source.cuh
 constexpr int SYM = 0;     // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
+constexpr int TYPE_A = 0;  // of the elements of A: 0: float32, 1: bfloat16, 2: float16
+constexpr int TYPE_B = 0;  // of the elements of B
 // constants:end
 constexpr int SIDE = 128;            // rows and columns of a block
 constexpr int BK = 8;                // steps of k in shared memory
@@ -38,9 +40,9 @@ __device__ __forceinline__ int place(int thread, int i) {
 struct Problem {
     int M, N, K;
     float alpha;
-    const float *A;
+    const ElementType<TYPE_A> *A;
     long long a_m, a_k;
-    const float *B;
+    const ElementType<TYPE_B> *B;
     long long b_k, b_n;
     float beta;
     float *C;
@@ -51,8 +53,12 @@ struct Problem {
     const int *column_where;
     OldValues<SOURCE> old;
 
-    __device__ __forceinline__ float a(long long m, long long k) const { return A[m * a_m + k * a_k]; }
-    __device__ __forceinline__ float b(long long k, long long n) const { return B[k * b_k + n * b_n]; }
+    __device__ __forceinline__ float a(long long m, long long k) const {
+        return to_float<TYPE_A>(A[m * a_m + k * a_k]);
+    }
+    __device__ __forceinline__ float b(long long k, long long n) const {
+        return to_float<TYPE_B>(B[k * b_k + n * b_n]);
+    }
 };
 
 // A block of C: rows from m, columns from n, up to m_end and n_end.
@@ -90,13 +96,14 @@ __device__ __forceinline__ float left_out_products(const Problem &p, int m, int 
 
 // How a thread copies an operand to shared memory: COPIED elements at a time, of the lines (rows of A or
 // columns of B) from `first` to `end`. Neighbouring threads read neighbours in memory.
+template <int TYPE>
 struct Copy {
-    const float *x;  // the thread's first element at k = 0
+    const ElementType<TYPE> *x;  // the thread's first element at k = 0
     long long stride_k, step;
     int line, k, line_step, k_step, lines;
 
-    __device__ __forceinline__ Copy(const float *X, long long stride_line, long long stride_k, int first,
-                                    int end)
+    __device__ __forceinline__ Copy(const ElementType<TYPE> *X, long long stride_line, long long stride_k,
+                                    int first, int end)
         : stride_k(stride_k), lines(end - first) {
         const bool along_k = stride_k == 1;
         line = along_k ? threadIdx.x / BK : threadIdx.x % SIDE, line_step = along_k ? THREADS / BK : 0;
@@ -105,10 +112,11 @@ struct Copy {
         step = line_step * stride_line + k_step * stride_k;
     }
     __device__ __forceinline__ void read(float (&values)[COPIED], int k0, int K) const {
-        const float *from = x + k0 * stride_k;
+        const ElementType<TYPE> *from = x + k0 * stride_k;
 #pragma unroll
         for (int i = 0; i < COPIED; ++i, from += step)
-            values[i] = line + i * line_step < lines && k0 + k + i * k_step < K ? *from : 0.0f;
+            values[i] =
+                line + i * line_step < lines && k0 + k + i * k_step < K ? to_float<TYPE>(*from) : 0.0f;
     }
     __device__ __forceinline__ void write(const float (&values)[COPIED], float (&tile)[BK][PITCH]) const {
 #pragma unroll
@@ -121,8 +129,8 @@ struct Copy {
 __device__ __forceinline__ void multiply(const Problem &p, const Block &block, float (&a)[BK][PITCH],
                                          float (&b)[BK][PITCH], float (&acc)[EACH][EACH]) {
     const int ty = threadIdx.x / ACROSS, tx = threadIdx.x % ACROSS;
-    const Copy copy_a(p.A, p.a_m, p.a_k, block.m, block.m_end),
-        copy_b(p.B, p.b_n, p.b_k, block.n, block.n_end);
+    const Copy<TYPE_A> copy_a(p.A, p.a_m, p.a_k, block.m, block.m_end);
+    const Copy<TYPE_B> copy_b(p.B, p.b_n, p.b_k, block.n, block.n_end);
     float next_a[COPIED], next_b[COPIED];
     copy_a.read(next_a, 0, p.K);
     copy_b.read(next_b, 0, p.K);
@@ -213,11 +221,11 @@ __device__ __forceinline__ void repair(const Problem &p, const Block &block, flo
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    fastsgemm_guard_fp16x3(int M, int N, int K, float alpha, const float *A, long long a_m, long long a_k,
-                           const float *B, long long b_k, long long b_n, float beta, float *C, long long ldc,
-                           const Line *rows, const int *row_where, const Line *columns,
-                           const int *column_where, const int *exceptions, int TILE_M, int TILE_N,
-                           const float *source, long long source_row, long long source_column) {
+    fastsgemm_guard_fp16x3(int M, int N, int K, float alpha, const ElementType<TYPE_A> *A, long long a_m,
+                           long long a_k, const ElementType<TYPE_B> *B, long long b_k, long long b_n,
+                           float beta, float *C, long long ldc, const Line *rows, const int *row_where,
+                           const Line *columns, const int *column_where, const int *exceptions, int TILE_M,
+                           int TILE_N, const float *source, long long source_row, long long source_column) {
     __shared__ __align__(16) float a[BK][PITCH], b[BK][PITCH];
     __shared__ unsigned found[WORDS * WARPS];  // a bit for each tile that was looked at, in their order
     const OldValues<SOURCE> old(source, source_row, source_column);

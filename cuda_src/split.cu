@@ -14,9 +14,11 @@
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int STRIDED_1 = 1;       // 1: the lines of the first side are strided, 0: contiguous
-constexpr int VEC_1 = 4;           // floats a load: 4 where X and ldx have 16-byte alignment, else 1
+constexpr int VEC_1 = 4;           // elements a load: 4 where X and ldx are aligned to so many, else 1
 constexpr int STRIDED_2 = 0;       // the same of the second side
 constexpr int VEC_2 = 4;           // the same of the second side
+constexpr int TYPE_1 = 0;          // of the elements of the first side: 0: float32, 1: bfloat16, 2: float16
+constexpr int TYPE_2 = 0;          // the same of the second side
 constexpr int LINE_THREADS = 128;  // per contiguous line: 32, 64, ... 512
 constexpr int QUADS = 4;           // 4 QUADS LINE_THREADS elements of a contiguous line stay in registers
 constexpr int TILES = 4;           // of 16 KB, which a block of strided lines keeps in shared memory
@@ -24,14 +26,15 @@ constexpr int CLUSTER = 8;  // blocks that share out K of strided lines: 1, 2, 4
 // constants:end
 
 constexpr int THREADS = 512;
-static_assert((VEC_1 == 1 || VEC_1 == 4) && (VEC_2 == 1 || VEC_2 == 4), "X is read 4 or 16 bytes at a time");
+static_assert((VEC_1 == 1 || VEC_1 == 4) && (VEC_2 == 1 || VEC_2 == 4),
+              "X is read 1 or 4 elements at a time");
 
-template <int STRIDED, int VEC>
+template <int STRIDED, int VEC, int TYPE>
 __device__ __forceinline__ void split_side(const Side &side, int block, int blocks) {
     if constexpr (STRIDED)
-        split_columns<THREADS, CLUSTER, TILES, VEC>(side, block, blocks);
+        split_columns<THREADS, CLUSTER, TILES, VEC, TYPE>(side, block, blocks);
     else
-        split_rows<THREADS, LINE_THREADS, QUADS, VEC>(side, block);
+        split_rows<THREADS, LINE_THREADS, QUADS, VEC, TYPE>(side, block);
 }
 
 extern "C" __global__ void
@@ -48,14 +51,14 @@ __cluster_dims__(CLUSTER, 1, 1)
     const int blocks_2 = int(gridDim.x) - blocks_1, block = int(blockIdx.x) - blocks_1;  // of the second
     launch_dependents();
     griddepcontrol_wait();
-    if constexpr (STRIDED_1 == STRIDED_2 && VEC_1 == VEC_2) {  // the same code, once
+    if constexpr (STRIDED_1 == STRIDED_2 && VEC_1 == VEC_2 && TYPE_1 == TYPE_2) {  // the same code, once
         const bool of_first = block < 0;
         const Side side = of_first ? first : second;
-        split_side<STRIDED_1, VEC_1>(side, of_first ? block + blocks_1 : block,
-                                     of_first ? blocks_1 : blocks_2);
+        split_side<STRIDED_1, VEC_1, TYPE_1>(side, of_first ? block + blocks_1 : block,
+                                             of_first ? blocks_1 : blocks_2);
     } else if (block < 0) {
-        split_side<STRIDED_1, VEC_1>(first, block + blocks_1, blocks_1);
+        split_side<STRIDED_1, VEC_1, TYPE_1>(first, block + blocks_1, blocks_1);
     } else {
-        split_side<STRIDED_2, VEC_2>(second, block, blocks_2);
+        split_side<STRIDED_2, VEC_2, TYPE_2>(second, block, blocks_2);
     }
 }

@@ -2,8 +2,8 @@
 // warpgroup computes 64 x BN of a tile.
 //
 // Ring is the kernel's ring of stages. Its constants: BN, columns of a tile; PROMOTE_STAGES, stages of a
-// promotion; STAGE_A, bytes of A in a stage. Its functions: data(stage), full(stage) and empty(stage) are
-// shared addresses, next() goes on to the next stage.
+// promotion; STAGE_A, bytes of A in a stage; ONE_A and ONE_B, 1 where an operand has no lo. Its functions:
+// data(stage), full(stage) and empty(stage) are shared addresses, next() goes on to the next stage.
 #pragma once
 #include "device/mbarrier.cuh"
 #include "device/split_format.cuh"
@@ -12,22 +12,29 @@
 // A stage, at `data`, has 32 steps of k: each product takes two wgmmas of 16 steps.
 constexpr unsigned LO = 64, STEP = 32;  // bytes from hi to lo, and from 16 steps to the next
 
+// Multiply 32 steps of k from these bytes of A and B on.
+template <class Ring>
+__device__ __forceinline__ void multiply_stage(float (&chain)[Ring::BN / 2], unsigned a, unsigned b,
+                                               bool go_on) {
+    constexpr int LINE_A = LINE_BYTES<Ring::ONE_A>, LINE_B = LINE_BYTES<Ring::ONE_B>;
+    wgmma_mma_async<Ring::BN>(chain, matrix_descriptor<LINE_A>(a), matrix_descriptor<LINE_B>(b), go_on);
+    wgmma_mma_async<Ring::BN>(chain, matrix_descriptor<LINE_A>(a + STEP), matrix_descriptor<LINE_B>(b + STEP),
+                              true);
+}
+
 template <class Ring>
 __device__ __forceinline__ void multiply_high(float (&chain)[Ring::BN / 2], unsigned data, int warpgroup,
                                               bool go_on) {
-    const unsigned a = data + warpgroup * 64 * 128, b = data + Ring::STAGE_A;
-    wgmma_mma_async<Ring::BN>(chain, matrix_descriptor(a), matrix_descriptor(b), go_on);
-    wgmma_mma_async<Ring::BN>(chain, matrix_descriptor(a + STEP), matrix_descriptor(b + STEP), true);
+    const unsigned a = data + warpgroup * 64 * LINE_BYTES<Ring::ONE_A>, b = data + Ring::STAGE_A;
+    multiply_stage<Ring>(chain, a, b, go_on);
 }
 
 template <class Ring>
 __device__ __forceinline__ void multiply_cross(float (&chain)[Ring::BN / 2], unsigned data, int warpgroup,
                                                bool go_on) {
-    const unsigned a = data + warpgroup * 64 * 128, b = data + Ring::STAGE_A;
-    wgmma_mma_async<Ring::BN>(chain, matrix_descriptor(a + LO), matrix_descriptor(b), go_on);
-    wgmma_mma_async<Ring::BN>(chain, matrix_descriptor(a + LO + STEP), matrix_descriptor(b + STEP), true);
-    wgmma_mma_async<Ring::BN>(chain, matrix_descriptor(a), matrix_descriptor(b + LO), true);
-    wgmma_mma_async<Ring::BN>(chain, matrix_descriptor(a + STEP), matrix_descriptor(b + LO + STEP), true);
+    const unsigned a = data + warpgroup * 64 * LINE_BYTES<Ring::ONE_A>, b = data + Ring::STAGE_A;
+    if constexpr (!Ring::ONE_A) multiply_stage<Ring>(chain, a + LO, b, go_on);
+    if constexpr (!Ring::ONE_B) multiply_stage<Ring>(chain, a, b + LO, !Ring::ONE_A || go_on);
 }
 
 template <int COUNT>
@@ -70,6 +77,58 @@ __device__ __forceinline__ void release(const Ring &ring, const StageGroup<COUNT
     for (int i = 0; i < COUNT; ++i) mbarrier_arrive(ring.empty(group.stage[i]));
 }
 
+// The same where neither operand has a lo: a chain of hi hi is promoted while the next one is computed, in
+// the registers that the chain of the cross products would have.
+template <class Ring>
+__device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply_singles(float (&sum)[Ring::BN / 2],
+                                                                             Ring &ring, int groups,
+                                                                             int warpgroup) {
+    constexpr int COUNT = Ring::BN / 2, STAGES = Ring::PROMOTE_STAGES;
+    float even[COUNT], odd[COUNT];
+    StageGroup<STAGES> last;
+    const auto start = [&](float (&chain)[COUNT]) {
+        const StageGroup<STAGES> group = wait_for_group(ring);
+        warpgroup_fence_operand(chain);
+        wgmma_fence();
+#pragma unroll
+        for (int j = 0; j < STAGES; ++j)
+            multiply_high<Ring>(chain, ring.data(group.stage[j]), warpgroup, j > 0);
+        wgmma_commit_group();
+        return group;
+    };
+    // Promote the chain of the last group, which is complete, and release its stages.
+    const auto finish = [&](float (&chain)[COUNT], const StageGroup<STAGES> &next) {
+        warpgroup_fence_operand(chain);
+        release(ring, last);
+        last = next;
+        promote_high(sum, chain);
+    };
+    last = start(even);
+    int i = 1;
+#pragma unroll 1
+    for (; i + 1 < groups; i += 2) {
+        StageGroup<STAGES> next = start(odd);
+        wgmma_wait_group<1>();
+        finish(even, next);
+        next = start(even);
+        wgmma_wait_group<1>();
+        finish(odd, next);
+    }
+    if (i < groups) {
+        const StageGroup<STAGES> next = start(odd);
+        wgmma_wait_group<1>();
+        finish(even, next);
+        wgmma_wait_group<0>();
+        warpgroup_fence_operand(odd);
+        promote_high(sum, odd);
+    } else {
+        wgmma_wait_group<0>();
+        warpgroup_fence_operand(even);
+        promote_high(sum, even);
+    }
+    return last;
+}
+
 // Compute sum = A B over `groups` groups of stages, for one warpgroup. Return the last group, which the
 // caller releases: the warpgroup no longer needs its rows of A there, and may use their memory until then.
 template <class Ring>
@@ -78,6 +137,7 @@ __device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply(float (&sum
     constexpr int COUNT = Ring::BN / 2, STAGES = Ring::PROMOTE_STAGES;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) sum[i] = 0.0f;
+    if constexpr (Ring::ONE_A && Ring::ONE_B) return multiply_singles(sum, ring, groups, warpgroup);
     float high_chain[COUNT], cross_chain[COUNT];
     StageGroup<STAGES> last;
 #pragma unroll 1

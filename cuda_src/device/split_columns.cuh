@@ -5,7 +5,8 @@
 // tiles, exchange them through shared memory and convert. So memory is read once where the part fits. What
 // does not fit is read by both passes, mostly from L2 the second time. Without clusters, the blocks that
 // share out K cannot exchange their magnitudes. So column_maxima.cu finds these before, and the tiles are the
-// stages of a pipeline.
+// stages of a pipeline. 16-bit elements become FP32 numbers on their way to shared memory, through registers:
+// cp.async copies no single ones.
 #pragma once
 #include "device/split_format.cuh"
 #include "device/cluster.cuh"
@@ -25,31 +26,55 @@ struct ColumnTile {
 };
 
 // A thread's share of a tile: VEC neighbouring lines from column on, in every ROWS-th step from row on.
-template <int THREADS, int VEC>
+template <int THREADS, int VEC, int TYPE>
 struct ColumnReader {
     static constexpr int ACROSS = ColumnTile::LINES / VEC;  // threads side by side
     static constexpr int ROWS = THREADS / ACROSS;
     static constexpr int STEPS = ColumnTile::HEIGHT / ROWS;
     static_assert(THREADS % ACROSS == 0 && ColumnTile::HEIGHT % ROWS == 0, "threads share a tile evenly");
 
-    const float *X;  // of the first line
+    const ElementType<TYPE> *X;  // of the first line
     long long ldx;
     int column, row, inside;  // inside: lines of this thread that exist, from 0 to VEC
 
     __device__ __forceinline__ ColumnReader(const Side &side, int base)
         : ldx(side.ldx), column(threadIdx.x % ACROSS * VEC), row(threadIdx.x / ACROSS) {
-        X = side.X + base + column;
+        X = reinterpret_cast<const ElementType<TYPE> *>(side.X) + base + column;
         inside = max(0, min(VEC, side.lines - base - column));
     }
 
     // Start copying the steps from k0 on; those from `end` on are zeros.
     __device__ __forceinline__ void copy(const float *tile, int k0, int end) const {
         const unsigned to = shared_address(tile);
-        const float *from = X + (k0 + row) * ldx;
+        const ElementType<TYPE> *from = X + (k0 + row) * ldx;
+        if constexpr (TYPE == 0) {
 #pragma unroll
-        for (int step = 0; step < STEPS; ++step, from += ROWS * ldx) {
-            const int k = row + step * ROWS;
-            cp_async_src_size<VEC>(to + 4 * ColumnTile::place(k, column), from, k0 + k < end ? inside : 0);
+            for (int step = 0; step < STEPS; ++step, from += ROWS * ldx) {
+                const int k = row + step * ROWS;
+                cp_async_src_size<VEC>(to + 4 * ColumnTile::place(k, column), from,
+                                       k0 + k < end ? inside : 0);
+            }
+        } else {
+            float x[STEPS][VEC];
+#pragma unroll
+            for (int step = 0; step < STEPS; ++step, from += ROWS * ldx)
+                read(x[step], from, k0 + row + step * ROWS < end ? inside : 0);
+#pragma unroll
+            for (int step = 0; step < STEPS; ++step)
+                store_shared(to + 4 * ColumnTile::place(row + step * ROWS, column), x[step]);
+        }
+    }
+
+    // Read `count` of VEC elements, then zeros.
+    __device__ __forceinline__ void read(float (&x)[VEC], const ElementType<TYPE> *from, int count) const {
+        if (VEC == 4 && count == 4) {
+            Elements<TYPE, 4> quad;
+            quad.read_or_zero(from, true);
+#pragma unroll
+            for (int i = 0; i < VEC; ++i) x[i] = quad[i];
+        } else {
+#pragma unroll
+            for (int i = 0; i < VEC; ++i) x[i] = i < count ? to_float<TYPE>(from[i]) : 0.0f;
         }
     }
 
@@ -68,8 +93,13 @@ struct ColumnReader {
     __device__ __forceinline__ void include_unkept(unsigned (&largest)[VEC], int first, int end) const {
 #pragma unroll 2
         for (int k = first + row; k < end; k += ROWS) {
-            const float *from = X + k * ldx;
-            if (VEC == 4 && inside == 4) {
+            const ElementType<TYPE> *from = X + k * ldx;
+            if constexpr (TYPE != 0) {
+                float x[VEC];
+                read(x, from, inside);
+#pragma unroll
+                for (int i = 0; i < VEC; ++i) largest[i] = max(largest[i], magnitude_bits(x[i]));
+            } else if (VEC == 4 && inside == 4) {
                 const float4 v = *reinterpret_cast<const float4 *>(from);
                 largest[0] = max(largest[0], magnitude_bits(v.x));
                 largest[1 % VEC] = max(largest[1 % VEC], magnitude_bits(v.y));
@@ -98,7 +128,7 @@ struct ColumnReader {
 
 // Convert and store the steps of a tile, which begin at k0. Eight threads write a line of 128 bytes, four
 // elements each; a thread always has the same line.
-template <int THREADS>
+template <int THREADS, int TYPE>
 __device__ __forceinline__ void store_tile(const Side &side, const float *tile, int base, int exponent,
                                            int k0, int end) {
     constexpr int LINES = ColumnTile::LINES, HEIGHT = ColumnTile::HEIGHT;
@@ -113,18 +143,18 @@ __device__ __forceinline__ void store_tile(const Side &side, const float *tile, 
         float scaled[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j)
-            scaled[j] = scale_or_leave_out(tile[ColumnTile::place(down + k + j, n)], exponent, [&] {
+            scaled[j] = scale_or_leave_out<TYPE>(tile[ColumnTile::place(down + k + j, n)], exponent, [&] {
                 const unsigned slot = atomicAdd(&side.info[line].left_out, 1);
                 if (slot < SPARSE)
                     side.where[static_cast<long long>(line) * SPARSE + slot] = k0 + down + k + j;
             });
-        store_pairs(side, line, k0 + down + k, scaled);
+        store_pairs<TYPE>(side, line, k0 + down + k, scaled);
     }
 }
 
 // Block `block` of the `blocks` of a side. CLUSTER blocks share out K, or any number on devices without
 // clusters.
-template <int THREADS, int CLUSTER, int TILES, int VEC>
+template <int THREADS, int CLUSTER, int TILES, int VEC, int TYPE>
 __device__ __forceinline__ void split_columns(const Side &side, int block, int blocks) {
     static_assert(CLUSTER == 1 || CLUSTER == 2 || CLUSTER == 4 || CLUSTER == 8,
                   "a portable cluster, or none");
@@ -142,7 +172,7 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
     const int chunk = padded_k((side.K + parts - 1) / parts);
     const int first = min(side.K, part * chunk), end = min(side.K, first + chunk);
     const int tiles = (end - first + HEIGHT - 1) / HEIGHT;
-    const ColumnReader<THREADS, VEC> reader(side, base);
+    const ColumnReader<THREADS, VEC, TYPE> reader(side, base);
     const auto copy = [&](int number) {
         if (number < tiles)
             reader.copy(tiles_kept + number % TILES * ColumnTile::FLOATS, first + number * HEIGHT, end);
@@ -194,7 +224,7 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
             __syncthreads();
         }
         const float *tile = tiles_kept + number % TILES * ColumnTile::FLOATS;
-        store_tile<THREADS>(side, tile, base, exponent, first + number * HEIGHT, end);
+        store_tile<THREADS, TYPE>(side, tile, base, exponent, first + number * HEIGHT, end);
         if (!HAS_CLUSTERS || tiles > TILES) {
             if (number + TILES < tiles) __syncthreads();
             copy(number + TILES);

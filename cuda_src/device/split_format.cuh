@@ -1,4 +1,4 @@
-// The split format of rung 11: an FP32 operand as pairs of FP16 numbers.
+// The split format of rung 11: an FP32 operand as pairs of FP16 numbers, a 16-bit operand as single ones.
 //
 // A "line" is a row of A or a column of B: what runs along K. Every line is scaled by a power of two so that
 // its largest magnitude lies in [2^14, 2^15). A scaled element is hi + lo 2^-12, with hi the nearest FP16
@@ -8,16 +8,32 @@
 // line that has more than a few of them, or an infinity or a NaN, is "dense" in exceptions: the guard kernel
 // computes the elements of C that it meets.
 //
+// A 16-bit element has no more digits than an FP16 number, so scaled it is hi alone, exactly: a bfloat16 down
+// to 2^-31 of the largest of its line at least, a float16 down to 2^-28. One that is not exact is left out.
+//
 // In memory: lines of 128 bytes, 32 hi and then 32 lo, for 32 steps of k; all lines of the first 32 steps of
 // k, then all lines of the next. K is filled up with zeros to a multiple of PAD_K. In line j, what would be
 // the 16-byte piece i lies at place i xor j % 8: the 128-byte swizzle that wgmma reads and with which
 // ldmatrix has no bank conflicts. So a tile of any operand is one stretch of memory that is copied to shared
-// memory as it is, whatever the order and alignment of the caller's array were.
+// memory as it is, whatever the order and alignment of the caller's array were. Of a 16-bit operand the lines
+// have 64 bytes, 32 hi, and piece i of line j lies at place i xor j / 2 % 4: the 64-byte swizzle.
 #pragma once
+#include "device/element.cuh"
 
-constexpr int BLOCK_K = 32;           // steps of k in 128 bytes
-constexpr int PAD_K = 64;             // steps of k that 11_fp16x3.cu may take at a time
-constexpr int LINE_HALVES = 64;       // FP16 numbers in 128 bytes
+constexpr int BLOCK_K = 32;      // steps of k in 128 bytes
+constexpr int PAD_K = 64;        // steps of k that 11_fp16x3.cu may take at a time
+constexpr int LINE_HALVES = 64;  // FP16 numbers in 128 bytes
+
+// Bytes of a line: 64 where its elements are single FP16 numbers (ONE = 1), not pairs.
+template <int ONE>
+constexpr int LINE_BYTES = ONE ? 64 : 128;
+
+// The place of a 16-byte piece of a line whose number is `line` modulo 8.
+template <int ONE>
+__device__ __forceinline__ int swizzled(int piece, int line) {
+    return piece ^ (ONE ? line / 2 : line);
+}
+
 constexpr float LO_SCALE = 4096.0f;   // 2^12
 constexpr float SMALLEST = 0x1p-14f;  // of the scaled magnitudes that are split
 constexpr int SPARSE = 4;             // places for elements left out of a line
@@ -38,7 +54,7 @@ __device__ __forceinline__ unsigned most_left_out(float alpha) {
 
 // An operand to split, or a panel of its lines, and the arrays of its split form.
 struct Side {
-    const float *X;
+    const float *X;  // where it begins; elements of 16 bits are cast where they are read
     long long ldx;
     int lines, K;
     const unsigned *maxima;  // without clusters: largest magnitudes of strided lines, in parts of K
@@ -95,8 +111,15 @@ __device__ __forceinline__ int padded_k(int K) {
 }
 
 // Split four neighbouring scaled elements and write them to their line, from its k-th step on.
+template <int TYPE>
 __device__ __forceinline__ void store_pairs(const Side &side, long long line, int k, const float (&x)[4]) {
     const uint2 hi = make_uint2(to_half2(x[0], x[1]), to_half2(x[2], x[3]));
+    if constexpr (TYPE != 0) {
+        const long long place = static_cast<long long>(k / BLOCK_K) * side.lines + line;
+        const auto in_line = reinterpret_cast<unsigned long long>(side.pairs) + place * LINE_BYTES<1>;
+        *reinterpret_cast<uint2 *>(in_line + (k % BLOCK_K * 2 ^ int(line) % 8 / 2 * 16)) = hi;
+        return;
+    }
     const float2 first = from_half2(hi.x), second = from_half2(hi.y);
     const uint2 lo = make_uint2(to_half2((x[0] - first.x) * LO_SCALE, (x[1] - first.y) * LO_SCALE),
                                 to_half2((x[2] - second.x) * LO_SCALE, (x[3] - second.y) * LO_SCALE));
@@ -107,11 +130,17 @@ __device__ __forceinline__ void store_pairs(const Side &side, long long line, in
     *reinterpret_cast<uint2 *>(at ^ 64) = lo;
 }
 
-// Return the element to split: x scaled, or zero if it is too small; then `found` is called.
-template <class Found>
+// Return the element to split: x scaled, or zero if it is too small or, of 16 bits, not exactly an FP16
+// number; then `found` is called.
+template <int TYPE, class Found>
 __device__ __forceinline__ float scale_or_leave_out(float x, int exponent, Found found) {
     const float scaled = scale_by_power(x, -exponent);
-    if (x == 0.0f || !(fabsf(scaled) < SMALLEST)) return scaled;
+    if constexpr (TYPE != 0) {
+        // Nothing is lost by scaling what is not zero then: FP16 numbers end long before FP32 numbers do.
+        if (from_half2(to_half2(scaled, 0.0f)).x == scaled && (scaled != 0.0f || x == 0.0f)) return scaled;
+    } else {
+        if (x == 0.0f || !(fabsf(scaled) < SMALLEST)) return scaled;
+    }
     found();
     return 0.0f;
 }

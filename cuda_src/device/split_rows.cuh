@@ -16,8 +16,25 @@ __device__ __forceinline__ void load_quad(float (&x)[4], const float *line, int 
     }
 }
 
+// The same of 16-bit elements.
+template <int VEC, int TYPE>
+__device__ __forceinline__ void load_quad(float (&x)[4], const unsigned short *line, int k, int K) {
+    Elements<TYPE, 4> quad;
+    if (VEC == 4 && k + 4 <= K) {
+        const uint2 v = *reinterpret_cast<const uint2 *>(line + k);
+        quad.word[0] = v.x, quad.word[1] = v.y;
+    } else {
+        unsigned short element[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) element[i] = k + i < K ? line[k + i] : 0;
+        quad.word[0] = element[0] | element[1] << 16, quad.word[1] = element[2] | element[3] << 16;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i] = quad[i];
+}
+
 // Block `block` of a side, of THREADS threads, LINE_THREADS for a line; each keeps QUADS times four elements.
-template <int THREADS, int LINE_THREADS, int QUADS, int VEC>
+template <int THREADS, int LINE_THREADS, int QUADS, int VEC, int TYPE>
 __device__ __forceinline__ void split_rows(const Side &side, int block) {
     constexpr int LINES = THREADS / LINE_THREADS;    // a block
     constexpr int WARPS = LINE_THREADS / 32;         // a line
@@ -30,7 +47,7 @@ __device__ __forceinline__ void split_rows(const Side &side, int block) {
     const int own = threadIdx.x / LINE_THREADS, t = threadIdx.x % LINE_THREADS;
     const long long line = static_cast<long long>(block) * LINES + own;
     const bool inside = line < side.lines;
-    const float *x = side.X + (inside ? line : 0) * side.ldx;
+    const auto x = reinterpret_cast<const ElementType<TYPE> *>(side.X) + (inside ? line : 0) * side.ldx;
     const int length = inside ? side.K : 0;
     const int padded = padded_k(length);
     const int chunks = (padded + CHUNK - 1) / CHUNK;
@@ -38,8 +55,13 @@ __device__ __forceinline__ void split_rows(const Side &side, int block) {
     float kept[QUADS][4];
     auto load = [&](int chunk) {
 #pragma unroll
-        for (int i = 0; i < QUADS; ++i)
-            load_quad<VEC>(kept[i], x, chunk * CHUNK + 4 * (t + i * LINE_THREADS), length);
+        for (int i = 0; i < QUADS; ++i) {
+            const int k = chunk * CHUNK + 4 * (t + i * LINE_THREADS);
+            if constexpr (TYPE == 0)
+                load_quad<VEC>(kept[i], x, k, length);
+            else
+                load_quad<VEC, TYPE>(kept[i], x, k, length);
+        }
     };
     unsigned largest = 0;
     for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -68,11 +90,11 @@ __device__ __forceinline__ void split_rows(const Side &side, int block) {
             float scaled[4];
 #pragma unroll
             for (int j = 0; j < 4; ++j)
-                scaled[j] = scale_or_leave_out(kept[i][j], exponent, [&] {
+                scaled[j] = scale_or_leave_out<TYPE>(kept[i][j], exponent, [&] {
                     const unsigned slot = atomicAdd(&left_out[own], 1);
                     if (slot < SPARSE) side.where[line * SPARSE + slot] = k + j;
                 });
-            store_pairs(side, line, k, scaled);
+            store_pairs<TYPE>(side, line, k, scaled);
         }
     }
     __syncthreads();

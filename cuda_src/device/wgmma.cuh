@@ -2,17 +2,20 @@
 // is spread over the registers of its 128 threads: thread t holds, for j = 0 .. N / 8 - 1,
 //     d[4 j], d[4 j + 1]          row 16 (t / 32) + t % 32 / 4,        columns 8 j + 2 (t % 4) and the next
 //     d[4 j + 2], d[4 j + 3]      the row 8 below,                     the same columns
-// A is 64 x 16 and B is 16 x N, FP16. Both have k contiguous ("K-major") in rows of 128 bytes, with the
-// 128-byte swizzle: the 16-byte pieces of a row change places by an exclusive or with its number modulo 8. A
-// tile begins at a multiple of 1024 bytes. The products are asynchronous. The order of use: wgmma_fence, any
-// number of wgmma_mma_async, wgmma_commit_group, and later wgmma_wait_group before D or the tiles are
-// accessed.
+// A is 64 x 16 and B is 16 x N, FP16. Both have k contiguous ("K-major") in rows of 128 or 64 bytes, with the
+// swizzle of that width: the 16-byte pieces of a row change places by an exclusive or with its number modulo
+// 8, or with half of that. A tile begins at a multiple of 1024 bytes. The products are asynchronous. The
+// order of use: wgmma_fence, any number of wgmma_mma_async, wgmma_commit_group, and later wgmma_wait_group
+// before D or the tiles are accessed.
 #pragma once
 
-// Return the matrix descriptor of a tile of K-major rows of 128 bytes at this shared address: 128-byte
-// swizzle, 1024 bytes from eight rows to the next eight.
+// Return the matrix descriptor of a tile of K-major rows of so many bytes at this shared address: swizzled,
+// and from eight rows to the next eight the bytes of eight rows.
+template <int ROW_BYTES = 128>
 __device__ __forceinline__ unsigned long long matrix_descriptor(unsigned address) {
-    return 1ull << 62 | (1024ull >> 4) << 32 | 1ull << 16 | address >> 4;
+    static_assert(ROW_BYTES == 128 || ROW_BYTES == 64, "the swizzle is as wide as a row");
+    constexpr unsigned long long SWIZZLE = ROW_BYTES == 128 ? 1 : 2;
+    return SWIZZLE << 62 | (8ull * ROW_BYTES >> 4) << 32 | 1ull << 16 | address >> 4;
 }
 
 // Keep the compiler from moving reads and writes of the accumulators across this point.

@@ -156,7 +156,8 @@ def sgemm(
     **16-bit operands.** Each of A and B may be bfloat16 or float16, with a precision by name, so that no one loses an
     accuracy that was not meant to be lost: the result is that of the operands as float32, and is float32. With "ieee",
     elements are converted exactly, as they are loaded by rung 10, which so moves half the bytes, and in a copy for the
-    other rungs; with the same config, the bits are those of the cast operands.
+    other rungs; with the same config, the bits are those of the cast operands. With "fp16x3", a 16-bit operand is one
+    FP16 number for each element, exactly, so two of three products are left, or one.
 
     **Streams.** Calls on device arrays never synchronise. Calls on host arrays return when the result is there.
 

@@ -5,6 +5,9 @@ from functools import partial
 
 import numpy as np
 
+from fastsgemm.call.arrays.library import BFLOAT16
+from fastsgemm.host import as_float32
+
 SPARSE, DENSE, SMALLEST = 4, 1 << 20, 2.0**-14
 LINE = np.dtype([("exponent", np.int32), ("left_out", np.int32)])
 
@@ -23,11 +26,20 @@ def array(address, shape, dtype, strides=None):
     return np.lib.stride_tricks.as_strided(flat[-low:], shape, steps)
 
 
-def _split(X, pairs, info, where):
-    """Split (lines, K) values into the three arrays."""
+TYPES = np.float32, BFLOAT16, np.float16
+
+
+def operand(address, shape, strides, dtype):
+    """An operand of this type as float32; strides in elements."""
+    return as_float32(array(address, shape, TYPES[dtype], strides))
+
+
+def _split(X, pairs, info, where, single):
+    """Split (lines, K) values into the three arrays; of a 16-bit operand there is no lo."""
     lines, K = X.shape
     blocks = -(-K // 64) * 2
-    halves = array(pairs, (blocks, lines, 2, 32), np.float16)  # not swizzled: the product below knows no better
+    parts = 1 if single else 2
+    halves = array(pairs, (blocks, lines, parts, 32), np.float16)  # not swizzled: the product below knows no better
     records, places = array(info, (lines,), LINE), array(where, (lines, SPARSE), np.int32)
     x = X.astype(np.float64)
     finite = np.isfinite(x).all(1)
@@ -35,6 +47,8 @@ def _split(X, pairs, info, where):
     exponents = np.where(largest > 0, np.floor(np.log2(largest, where=largest > 0, out=np.zeros(lines))) - 14, 0)
     scaled = np.where(np.isfinite(x), x, 0.0) * 2.0 ** -exponents[:, None]
     small = (x != 0) & (np.abs(scaled) < SMALLEST)
+    if single:
+        small = (scaled.astype(np.float16) != scaled) | ((x != 0) & (scaled == 0))
     for line in np.flatnonzero(small.any(1)):
         slots = np.flatnonzero(small[line])[:SPARSE]
         places[line, : len(slots)] = slots
@@ -43,42 +57,44 @@ def _split(X, pairs, info, where):
     padded[:, :K] = np.where(small, 0.0, scaled)
     hi = padded.astype(np.float16)
     lo = ((padded - hi) * 4096).astype(np.float16)
-    for part, values in enumerate((hi, lo)):
+    for part, values in enumerate((hi, lo)[:parts]):
         halves[:, :, part] = values.reshape(lines, blocks, 32).transpose(1, 0, 2)
 
 
-def column_maxima(lines, K, X, ldx, maxima, info):
-    magnitudes = np.abs(array(X, (lines, K), np.float32, (1, ldx))).max(1)
-    array(maxima, (lines,), np.float32)[...] = magnitudes
+def column_maxima(dtype, lines, K, X, ldx, maxima, info):
+    array(maxima, (lines,), np.float32)[...] = np.abs(operand(X, (lines, K), (1, ldx), dtype)).max(1)
 
 
-def split(STRIDED_1, VEC_1, STRIDED_2, VEC_2, CLUSTER, **rest):
+def split(STRIDED_1, VEC_1, STRIDED_2, VEC_2, TYPE_1, TYPE_2, CLUSTER, **rest):
     def kernel(K, blocks_1, *sides):
         assert blocks_1 % CLUSTER == 0
-        for side, strided, vec in ((sides[:8], STRIDED_1, VEC_1), (sides[8:], STRIDED_2, VEC_2)):
+        first, second = (sides[:8], STRIDED_1, VEC_1, TYPE_1), (sides[8:], STRIDED_2, VEC_2, TYPE_2)
+        for side, strided, vec, dtype in (first, second):
             lines, X, ldx, maxima, maxima_parts, pairs, info, where = side
             if lines == 0:
-                assert not any(side) and (STRIDED_1, VEC_1) == (STRIDED_2, VEC_2)
+                assert not any(side) and (STRIDED_1, VEC_1, TYPE_1) == (STRIDED_2, VEC_2, TYPE_2)
                 continue
-            assert X % (4 * vec) == 0 and ldx % vec == 0
-            values = array(X, (lines, K), np.float32, (1, ldx) if strided else (ldx, 1))
+            assert X % (np.dtype(TYPES[dtype]).itemsize * vec) == 0 and ldx % vec == 0
+            values = operand(X, (lines, K), (1, ldx) if strided else (ldx, 1), dtype)
             if maxima_parts:
                 assert strided and CLUSTER == 1
                 np.testing.assert_array_equal(array(maxima, (lines,), np.float32), np.abs(values).max(1))
             else:
                 assert maxima == 0
-            _split(values, pairs, info, where)
+            _split(values, pairs, info, where, dtype > 0)
 
     return kernel
 
 
-def _values(pairs, lines, first, last, blocks):
-    halves = array(pairs, (blocks, lines, 2, 32), np.float16).astype(np.float64)
-    values = halves[first:last, :, 0] + halves[first:last, :, 1] / 4096
+def _values(pairs, lines, first, last, blocks, single):
+    halves = array(pairs, (blocks, lines, 1 if single else 2, 32), np.float16).astype(np.float64)
+    values = halves[first:last, :, 0]
+    if not single:
+        values = values + halves[first:last, :, 1] / 4096
     return values.transpose(1, 0, 2).reshape(lines, -1)
 
 
-def product(BM, BN, TRANS_C, VEC_C, SOURCE, SYM, **rest):
+def product(BM, BN, TRANS_C, VEC_C, SOURCE, SYM, ONE_A, ONE_B, **rest):
     def kernel(
         pairs_a, pairs_b, M, N, k_blocks, part_blocks, alpha, rows, columns, beta, C, ldc, part_stride, exceptions,
         *source,
@@ -94,7 +110,8 @@ def product(BM, BN, TRANS_C, VEC_C, SOURCE, SYM, **rest):
                 words[i, j] = int(tile)
         for part, first in enumerate(range(0, k_blocks, part_blocks)):
             last = min(first + part_blocks, k_blocks)
-            sums = _values(pairs_a, M, first, last, k_blocks) @ _values(pairs_b, N, first, last, k_blocks).T
+            left = _values(pairs_a, M, first, last, k_blocks, ONE_A)
+            sums = left @ _values(pairs_b, N, first, last, k_blocks, ONE_B).T
             target = array(C + 4 * part * part_stride, (M, N), np.float32, strides)
             if part_blocks < k_blocks:
                 assert not SOURCE and SYM in (0, 2)
@@ -154,6 +171,8 @@ def reduce_fp16x3(VEC_C, SOURCE, SYM):
 def guard(
     SOURCE,
     SYM,
+    TYPE_A,
+    TYPE_B,
     M,
     N,
     K,
@@ -176,7 +195,7 @@ def guard(
     TILE_N,
     *source,
 ):
-    a, b = array(A, (M, K), np.float32, (a_m, a_k)), array(B, (K, N), np.float32, (b_k, b_n))
+    a, b = operand(A, (M, K), (a_m, a_k), TYPE_A), operand(B, (K, N), (b_k, b_n), TYPE_B)
     c = array(C, (M, N), np.float32, (ldc, 1))
     old = old_values(SOURCE, 1, source, c)
     down, right = array(rows, (M,), LINE), array(columns, (N,), LINE)
@@ -204,7 +223,7 @@ def make(file, constants):
         return product(**constants)
     return {
         "split.cu": lambda: split(**constants),
-        "column_maxima.cu": lambda: column_maxima,
+        "column_maxima.cu": lambda: partial(column_maxima, constants["TYPE"]),
         "reduce_fp16x3.cu": lambda: reduce_fp16x3(**constants),
-        "guard_fp16x3.cu": lambda: partial(guard, constants["SOURCE"], constants["SYM"]),
+        "guard_fp16x3.cu": lambda: partial(guard, *(constants[name] for name in ("SOURCE", "SYM", "TYPE_A", "TYPE_B"))),
     }[file]()

@@ -14,6 +14,7 @@ from python_kernels import PythonKernel, parameters_of
 from fastsgemm import SplitOperand, resources, sgemm, split
 from fastsgemm import device as device_module
 from fastsgemm.call import arrays, driver, workspace
+from fastsgemm.call.arrays.library import BFLOAT16
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, VectorizedConfig
 from fastsgemm.errors import (
     ArgumentError,
@@ -30,6 +31,7 @@ from fastsgemm.errors import (
 )
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.heuristics import fp16x3 as heuristics
+from fastsgemm.host import as_float32, write
 from fastsgemm.jit import kernel
 from fastsgemm.problem import Sym
 from fastsgemm.request import resolve
@@ -591,3 +593,38 @@ def test_the_panels_of_a_symmetric_result(gpu, on_device, random, monkeypatch, s
     close(np.where(kept, C, a @ a.T), a, a.T)
     if sym is Sym.WHOLE:
         np.testing.assert_array_equal(C, C.T)
+
+
+def bfloat16(values):
+    made = np.empty(values.shape, BFLOAT16)
+    write(made, values)
+    return made
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("sides", ["", "A", "B", "AB"])
+@pytest.mark.parametrize("dtypes", ["bf16xf32", "f32xf16", "bf16xbf16"])
+def test_16_bit_operands_may_be_split_before(gpu, on_device, random, arch, sides, dtypes):
+    """Also where neither stride is 1, and packing keeps the type, which says how the split operand lies."""
+    gpu.arch = arch
+    make = {"f32": lambda x: x, "bf16": bfloat16, "f16": lambda x: x.astype(np.float16)}
+    of_a, of_b = (make[name] for name in dtypes.split("x"))
+    a, b = of_a(random(40, 130)), of_b(random(130, 50))
+    for step in (1, 2):
+        A, B = (on_device(np.repeat(np.repeat(x, step, 0), step, 1)[::step, ::step]) for x in (a, b))
+        C = np.full((40, 50), np.nan, np.float32)
+        A = split(A, "A") if "A" in sides else A
+        B = split(B) if "B" in sides else B
+        sgemm(A, B, C=on_device(C), precision="fp16x3", rung="fp16x3")
+        close(C, as_float32(a), as_float32(b))
+    del A, B
+    gc.collect()
+    assert not gpu.leaks
+
+
+def test_a_split_16_bit_weight_is_as_large_as_the_weight(gpu, on_device, random):
+    weight = random(512, 256)
+    whole, half = split(on_device(weight)), split(on_device(bfloat16(weight)))
+    info = 256 * 24  # of a line: exponent, count and places
+    assert weight.nbytes <= whole.nbytes <= weight.nbytes + 2 * info
+    assert weight.nbytes // 2 <= half.nbytes <= weight.nbytes // 2 + 2 * info

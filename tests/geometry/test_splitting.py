@@ -38,8 +38,8 @@ def test_clusters_are_whole_and_lines_fit(K, clusters):
 
 
 def test_strided_lines_come_first_and_one_order_serves_both():
-    assert sides((False, 4, 9), (True, 1, 5)) == [(True, 1, 5), (False, 4, 9)]
-    assert sides((False, 1, 9), (False, 4, 5)) == [(False, 4, 5), (False, 1, 9)]
+    assert sides((False, 4, 9), (True, 1, 5)) == [Side(True, 1, 5), Side(False, 4, 9)]
+    assert sides((False, 1, 9), (False, 4, 5)) == [Side(False, 4, 5), Side(False, 1, 9)]
 
 
 @pytest.mark.parametrize("strided", [True, False])

@@ -74,3 +74,18 @@ def test_the_ways_are_listed_with_what_converting_adds(device):
     assert "NT, bfloat16 by bfloat16, on" in text and "rung       skinny" in text
     ways = explain(8, 1024, 1024, "NT", device="NVIDIA H200", dtypes="bf16xbf16").choice.ways
     assert ways[0].ms == min(way.ms for way in ways)
+
+
+@pytest.mark.parametrize("text", ["4096,4096,4096,NT", "2048,2048,2048,NN", "8192,8192,8192,NT"])
+def test_rung_11_takes_two_products_or_one(text):
+    times = [chosen(f"{text},{pair}", resolve(precision="fp16x3")) for pair in ("f32xf32", "bf16xf32", "bf16xbf16")]
+    assert all(one.rung.name == "fp16x3" for one in times)
+    whole, two, one = (each.ms for each in times)
+    assert 0.6 * whole < two < 0.8 * whole and 0.3 * whole < one < 0.55 * whole
+
+
+def test_rung_11_is_compared_with_the_ieee_kernel_of_the_same_operands():
+    few = chosen("1,151936,4096,NT,bf16xbf16", resolve(precision="fp16x3"))
+    assert few.rung.name == "skinny" and few.ieee_ms == chosen("1,151936,4096,NT,bf16xbf16").ms
+    many = chosen("512,151936,4096,NT,bf16xbf16", resolve(precision="fp16x3"))
+    assert many.rung.name == "fp16x3" and many.ieee_ms == chosen("512,151936,4096,NT,bf16xbf16").ms

@@ -6,12 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 import compilations
 import pytest
 
-from fastsgemm.geometry.fp16x3 import file_of
+from fastsgemm.geometry.fp16x3 import file_of, ring
 from fastsgemm.geometry.splitting import Side, split_launch
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.jit import source
+from fastsgemm.problem import DTYPES, DType
 from fastsgemm.rungs import kernel_name
 
+FLOAT32 = {"ONE_A": 0, "ONE_B": 0}
 COPY, MULTIPLY = 40, 232  # registers a thread, COPY_REGISTERS and MULTIPLY_REGISTERS of 11_fp16x3.cu
 
 
@@ -46,9 +48,23 @@ def test_the_products_on_hopper_have_the_registers_that_they_hand_over(number):
     config = tiles("sm_90")[number]
     operands = ((0, 4, 4, 0, 0), (1, 1, 1, 1, 0), (0, 4, 0, 2, 0), (1, 1, 0, 0, 0), (0, 4, 4, 0, 1), (0, 1, 0, 0, 1))
     names = ("TRANS_C", "VEC_C", "SOURCE", "SPLIT_BEFORE", "SYM")
-    constants = config.compiled | dict(zip(names, operands[number % 6], strict=True))
+    constants = config.compiled | dict(zip(names, operands[number % 6], strict=True)) | FLOAT32
     [(_, report)] = reports([(file_of(config), constants, "sm_90")])
     assert clean(report), (constants, report)
+    consumers = constants["BM"] // 64
+    assert report.registers * 128 * (consumers + 1) >= 128 * (COPY + consumers * MULTIPLY), (constants, report)
+
+
+@pytest.mark.sampled(every=5)
+@pytest.mark.parametrize("pair", ["bf16xf32", "f32xbf16", "bf16xbf16"])
+@pytest.mark.parametrize("number", range(len(tiles("sm_90"))))
+def test_those_of_16_bit_operands_have_them_too(number, pair):
+    config, dtypes = tiles("sm_90")[number], DTYPES[pair]
+    how = {"TRANS_C": number % 2, "VEC_C": 1 if number % 2 else 4, "SOURCE": 0, "SPLIT_BEFORE": 0, "SYM": 0}
+    stages, shared = ring(config, dtypes)
+    constants = config.compiled | how | {"ONE_A": int(dtypes.a > 0), "ONE_B": int(dtypes.b > 0), "STAGES": stages}
+    [(_, report)] = reports([(file_of(config), constants, "sm_90")])
+    assert clean(report) and shared <= 232448, (constants, report)
     consumers = constants["BM"] // 64
     assert report.registers * 128 * (consumers + 1) >= 128 * (COPY + consumers * MULTIPLY), (constants, report)
 
@@ -61,7 +77,9 @@ VECTORS = {"sm_80": 4, "sm_86": 1, "sm_89": 4, "sm_100": 1, "sm_120": 4}  # floa
 @pytest.mark.parametrize(("arch", "vec_c"), VECTORS.items())
 def test_the_products_elsewhere_compile_cleanly(arch, vec_c, reads_source, sym):
     how = {"TRANS_C": 0, "VEC_C": vec_c, "SOURCE": vec_c if reads_source else 0, "SYM": sym}
-    assert faults([(file_of(one), one.compiled | how, arch) for one in tiles(arch)]) == []
+    ones = [(0, 0), (1, 0), (0, 1), (1, 1)] if sym == 0 else [(0, 0)]
+    jobs = [(one.compiled | how | {"ONE_A": a, "ONE_B": b}, one) for one in tiles(arch) for a, b in ones]
+    assert faults([(file_of(one), constants, arch) for constants, one in jobs]) == []
 
 
 @pytest.mark.sampled(every=6)  # the first; tests/sim/test_fp16x3.py runs those of sm_80, without clusters
@@ -80,11 +98,25 @@ def test_the_other_kernels_compile_cleanly(arch):
             (9000, [(True, 4), (False, 1)]),
         )
     ]
+    halves = DType.BF16, DType.F16
+    splits += [
+        split_launch([Side(*one, 1000, dtype) for one, dtype in sides], K, int(arch[3:]) >= 90, 100, limit).constants
+        for K, sides in (
+            (700, [((True, vec), halves[0]), ((False, vec), halves[1])]),
+            (9000, [((True, 4), halves[1])]),
+            (9000, [((False, vec), halves[0])]),
+            (9000, [((True, 4), DType.F32), ((True, 1), halves[0])]),
+            (4000, [((False, 4), DType.F32), ((False, 4), halves[0])]),
+        )
+    ]
     jobs = [
         *(("split.cu", constants, arch) for constants in splits),
-        ("column_maxima.cu", {"VEC": vec}, arch),
+        *(("column_maxima.cu", {"VEC": vec, "TYPE": dtype}, arch) for dtype in (0, 1, 2)),
         *(("reduce_fp16x3.cu", {"VEC_C": vec, "SOURCE": read, "SYM": sym}, arch) for read, sym in ((0, 0), (vec, 1))),
-        *(("guard_fp16x3.cu", {"SOURCE": read, "SYM": sym}, arch) for read, sym in ((0, 1), (1, 0))),
+        *(
+            ("guard_fp16x3.cu", {"SOURCE": read, "SYM": sym, "TYPE_A": a, "TYPE_B": b}, arch)
+            for read, sym, a, b in ((0, 1, 0, 0), (1, 0, 0, 0), (0, 0, 1, 0), (1, 1, 2, 1))
+        ),
     ]
     assert faults(jobs) == []
 

@@ -33,6 +33,8 @@ def constants(BM=4, BN=32, BK=64, TN=4, TK=8, layout=(0, 0, 0), vec=(1, 1, 1)):
         "MIN_BLOCKS": 1,
         "BATCHED": 0,
         "SOURCE": 0,
+        "TYPE_A": 0,
+        "TYPE_B": 0,
         "K_GROUP": configs.K_GROUP,
         "MAX_ALTERNATED": configs.MAX_ALTERNATED,
         "MAX_PASS": configs.MAX_PASS,

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec import structs
 
+from fastsgemm.call.arrays import host_dtype
 from fastsgemm.call.fp16x3 import add_product
 from fastsgemm.call.plan import Draft
 from fastsgemm.call.splitting import Unsplit, add_split, maxima_bytes, pairs_at
-from fastsgemm.geometry.fp16x3 import HALVES, SPARSE, split_arrays, stored_blocks
+from fastsgemm.geometry.fp16x3 import SPARSE, line_bytes, split_arrays, stored_blocks
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.heuristics.choice import Choice
 from fastsgemm.jit import source as jit_source
-from fastsgemm.problem import Sym
+from fastsgemm.problem import DType, Sym
 from fastsgemm.sim.gemm import run
 from fastsgemm.sim.global_memory import misalignment
 
@@ -37,15 +38,15 @@ def source_of(file, constants):
 def lying(base, x):
     """Return where an array lies."""
     strides = tuple(step // x.itemsize for step in x.strides)
-    return Matrix(Address(base), x.shape, strides, misalignment(x) % 16, base.name)
+    return Matrix(Address(base), x.shape, strides, misalignment(x) % 16, base.name, host_dtype(x))
 
 
-def memory_for(lines, K):
+def memory_for(lines, K, dtype=DType.F32):
     """Return memory for a split operand, filled with what nothing leaves so, and its arrays."""
-    at, blocks = split_arrays(lines, K), stored_blocks(K)
+    at, blocks, halves = split_arrays(lines, K, dtype), stored_blocks(K), line_bytes(dtype) // 2
     memory = np.full(at.end, 0xFF, np.uint8)
     return memory, Pairs(
-        memory[: blocks * lines * 2 * HALVES].view(np.uint16).reshape(blocks, lines, HALVES),
+        memory[: blocks * lines * 2 * halves].view(np.uint16).reshape(blocks, lines, halves),
         memory[at.info :][: 8 * lines].view(np.int32).reshape(lines, 2),
         memory[at.where :][: 4 * SPARSE * lines].view(np.int32).reshape(lines, SPARSE),
         K,
@@ -56,9 +57,10 @@ def split(matrices, machine, times=1):
     """Split matrices of (lines, K), some times in turn; return their arrays and the reports of the kernels."""
     draft, memory, found, operands = Draft(machine.device), {}, [], []
     for x, base, target in zip(matrices, (Base.A, Base.B), SPLIT, strict=False):
-        memory[base], (memory[target], arrays) = x, memory_for(*x.shape)
+        dtype = host_dtype(x)
+        memory[base], (memory[target], arrays) = x, memory_for(*x.shape, dtype)
         found.append(arrays)
-        place = pairs_at(Address(target), split_arrays(*x.shape), *x.shape, base.name)
+        place = pairs_at(Address(target), split_arrays(*x.shape, dtype), *x.shape, base.name, dtype)
         operands.append(Unsplit(lying(base, x), place))
     maxima = draft.reserve(maxima_bytes(machine.device, operands), "maxima")
     for number in range(times):

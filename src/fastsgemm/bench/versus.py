@@ -70,11 +70,11 @@ class Versus:
         cublas = self._cublas(sample)
         how = _how(sample)
         times = self._stopwatch.samples(
-            [lambda: sgemm(a, b, C=c, precision=how), lambda: cublas(a.float(), b.float(), out=theirs)], seconds
+            [lambda: sgemm(a, b, C=c, **how), lambda: cublas(a.float(), b.float(), out=theirs)], seconds
         )
         ms, cublas_ms = map(statistics.median, times)
         described_a, described_b, described_c = sample.described
-        request = of_problem(resolve(precision=how), sample.problem)
+        request = of_problem(resolve(**how), sample.problem)
         choice = choose(self._gpu, request, described_a, described_b, described_c, sample.extents)
         problem, leading = sample.problem, sample.leading_dimensions
         return {
@@ -113,7 +113,7 @@ class Versus:
     def _check(self, sample: Sample, a: Any, b: Any, c: Any, theirs: Any) -> tuple[float, float]:
         """Multiply with both, and return their errors: ||C - C64||_F / ||C64||_F."""
         torch, problem = self._torch, sample.problem
-        sgemm(a, b, C=c, precision=_how(sample))
+        sgemm(a, b, C=c, **_how(sample))
         self._cublas(sample)(a.float(), b.float(), out=theirs)
         rows = torch.randperm(problem.M, device=self._device)[:_CHECKED_ROWS]
         exact = a[..., rows, :].double() @ b.double()
@@ -126,9 +126,9 @@ class Versus:
         return error, cublas_error
 
 
-def _how(sample: Sample) -> str | None:
-    """Return the precision of a call: 16-bit operands need one by name. cuBLAS gets them as float32, casts included."""
-    return None if sample.problem.dtypes.are_float32 else "ieee"
+def _how(sample: Sample) -> dict[str, Any]:
+    """Return the options of a call: 16-bit operands need a precision. cuBLAS gets them as float32, casts included."""
+    return {} if sample.problem.dtypes.are_float32 else {"precision": "ieee"}
 
 
 def standard_error(times: Sequence[float]) -> float:
@@ -148,7 +148,7 @@ def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
         launch.kernel
         for sample in samples
         for launch in plan_of(
-            gpu, of_problem(resolve(precision=_how(sample)), sample.problem), sample.operands, sample.problem.dtypes
+            gpu, of_problem(resolve(**_how(sample)), sample.problem), sample.operands, sample.problem.dtypes
         ).launches
     }
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter's lock

@@ -23,7 +23,7 @@ from fastsgemm.geometry.layout import Pair, line_vector
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.heuristics.choice import Choice
 from fastsgemm.jit.source import helper_spec, spec
-from fastsgemm.problem import Sym
+from fastsgemm.problem import Dtypes, Sym
 
 _PURPOSE = "the split operands of fp16x3"
 _NO_SOURCE = (0, 0, 0)  # the arguments of a kernel that reads none
@@ -157,7 +157,7 @@ class _Builder:
             if (self.sym is Sym.LOWER and m < n) or (self.sym is Sym.UPPER and n < m):
                 continue
             pairs = [
-                pairs_at(begin, room, lines, self.K, operand.name)
+                pairs_at(begin, room, lines, self.K, operand.name, operand.dtype)
                 for begin, room, (_, lines), operand in zip(begins, rooms, each, self.operands, strict=True)
             ]
             one = self.gram and m == n
@@ -191,7 +191,10 @@ class _Builder:
         self, places: Sequence[Address | None], panels: Sequence[Sequence[Pair]]
     ) -> tuple[list[Address], list[SplitArrays]]:
         """Return where the split panels of both operands lie. One that is both has one place."""
-        rooms = [geometry.split_arrays(of_one[0][1], self.K) for of_one in panels]  # the first panel is the largest
+        rooms = [  # the first panel is the largest
+            geometry.split_arrays(of_one[0][1], self.K, operand.dtype)
+            for of_one, operand in zip(panels, self.operands, strict=True)
+        ]
         begins: list[Address] = []
         for place, room in zip(places, rooms, strict=True):
             if begins and self.gram and len(panels[0]) == 1:
@@ -238,10 +241,13 @@ class _Builder:
         pairs, infos, lines, source = [a.pairs, b.pairs], [a.info, b.info], [t.M, t.N], into.source_arguments
         if isinstance(config, Fp16x3Config):
             constants["SPLIT_BEFORE"] = t.split_before(self.before)
+        types = [operand.dtype for operand in self.operands]
         if t.trans_c:
-            for of_both in (pairs, infos, lines):
+            for of_both in (pairs, infos, lines, types):
                 of_both.reverse()
             source = (source[0], *source[:0:-1])
+        constants |= {"ONE_A": int(types[0] > 0), "ONE_B": int(types[1] > 0)}
+        constants["STAGES"], shared_bytes = geometry.ring(config, Dtypes(*types))
         extents = map(np.int32, (*lines, t.k_blocks, t.part_blocks))
         self.draft.add(
             spec(geometry.file_of(config), constants), (t.grid,), config.threads,
@@ -249,7 +255,7 @@ class _Builder:
                 *pairs, *extents, Scalar.ALPHA, *infos, Scalar.BETA, into.C, into.ld, t.M * t.ldw, exceptions, *source,
             ),
             writes=(Write(into.C, complete=False, reads=into.reads), Write(exceptions, not sym)),
-            shared_bytes=config.shared_bytes, early=self._begun, when=When.READS,
+            shared_bytes=shared_bytes, early=self._begun, when=When.READS,
         )  # fmt: skip
 
     def _add_reduction(self, t: Tiling, a: Pairs, b: Pairs, sums: Matrix, into: _Target) -> None:
@@ -271,7 +277,9 @@ class _Builder:
             for operand, line, lines in zip(self.operands, first, (t.M, t.N), strict=True)
         )
         self.draft.add(
-            spec("guard_fp16x3.cu", {"SOURCE": into.source_vec(1), "SYM": int(t.sym)}),
+            spec("guard_fp16x3.cu", {
+                "SOURCE": into.source_vec(1), "SYM": int(t.sym), "TYPE_A": int(A.dtype), "TYPE_B": int(B.dtype),
+            }),
             (self.draft.traits.multiprocessors,), geometry.GUARD_THREADS,
             (
                 *map(np.int32, (t.M, t.N, self.K)), Scalar.ALPHA, A, *A.strides, B, *B.strides[::-1],

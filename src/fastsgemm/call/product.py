@@ -152,7 +152,6 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
         packing.add_copy(draft, written, c, When.ALWAYS if keeps_other else When.BETA)
     source = [packing.add_cast(draft, each, When.BETA) if each.dtype else each for each in source]
     if by_rung_11:
-        a, b = (packing.add_cast(draft, each, When.READS) if each.dtype else each for each in (a, b))
         fp16x3.add_product(draft, request.split, choice, sym, a, b, c, *source)
     else:
         ieee.add_product(draft, choice.shares, sym, a, b, c, *source)

@@ -19,7 +19,6 @@ from fastsgemm.errors import (
     ArgumentError,
     CaptureError,
     DeviceMismatchError,
-    DTypeError,
     OperandError,
     PrecisionError,
     ShapeError,
@@ -142,7 +141,7 @@ def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
 
     Parameters
     ----------
-    X : array, shape (M, K) or (K, N), float32
+    X : array, shape (M, K) or (K, N), float32, bfloat16 or float16
         On a device: PyTorch, CuPy, JAX, or any object with DLPack or the CUDA array interface, with any strides.
         It is kept alive and **must not be changed** while the result is in use; see `SplitOperand`.
     side : str
@@ -154,7 +153,7 @@ def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
     Returns
     -------
     SplitOperand
-        As large as X again, on the same device.
+        As large as X again, on the same device, float32 or of 16 bits.
 
     Raises
     ------
@@ -191,8 +190,6 @@ def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
         address, (shape, strides, _, fault, _, dtype) = library.view(X, handle, stream is None and library.has_streams)
         if fault is not None:
             raise fault("X")
-        if dtype:
-            raise DTypeError(f"X must be float32, got {dtype.numpy_name}: 16-bit operands are not split yet")
         _check_shape(shape)
         if device.is_capturing(handle):
             raise CaptureError(
@@ -217,14 +214,14 @@ def _split(gpu: Gpu, handle: int, X: Any, side: str, address: int, matrix: Matri
     rows, columns = matrix.shape
     source = matrix if side == "A" else matrix.transposed
     lines, K = source.shape
-    parts = geometry.split_arrays(lines, K)
+    parts = geometry.split_arrays(lines, K, matrix.dtype)
     own = workspace.allocate(gpu, handle, parts.end, f"a split operand of {rows} x {columns}")
     made = SplitOperand(X, side, (rows, columns), gpu, handle, own, parts)
     if lines and K:
         draft = Draft(gpu)
         if source.stored is None:
             source = packing.add_packed(draft, source, When.READS)
-        operands = [Unsplit(source, pairs_at(Address(Base.SPLIT_A), parts, lines, K, side))]
+        operands = [Unsplit(source, pairs_at(Address(Base.SPLIT_A), parts, lines, K, side, matrix.dtype))]
         maxima = draft.reserve(maxima_bytes(gpu, operands), "the largest magnitudes of an operand")
         add_split(draft, operands, maxima, early=False)
         LoadedPlan(gpu, draft.plan(K), handle).launch(handle, (address, 0, 0, own, 0, 0), 1.0, 0.0)

@@ -13,7 +13,7 @@ import numpy as np
 from fastsgemm.call.plan import Argument, Draft, When, Write
 from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import splitting
-from fastsgemm.geometry.fp16x3 import HALVES, SPARSE, SplitArrays, stored_blocks
+from fastsgemm.geometry.fp16x3 import SPARSE, SplitArrays, line_bytes, stored_blocks
 from fastsgemm.geometry.layout import ITEM, Stored, line_vector
 from fastsgemm.geometry.matrix import Address, Matrix
 from fastsgemm.geometry.splitting import Side
@@ -30,7 +30,7 @@ class Pairs(NamedTuple):
     ----------
     pairs : Matrix
         Shape (blocks of 32 steps of k, lines, 64): 32 hi and then 32 lo, swizzled, and zeros up to an even number of
-        blocks.
+        blocks. Of a 16-bit operand there is no lo: 32 in place of 64.
     info : Matrix
         Shape (lines, 2): the exponent of each line and how many elements were left out.
     where : Matrix
@@ -42,12 +42,12 @@ class Pairs(NamedTuple):
     where: Matrix
 
 
-def pairs_at(address: Address, at: SplitArrays, lines: int, K: int, name: str) -> Pairs:
+def pairs_at(address: Address, at: SplitArrays, lines: int, K: int, name: str, dtype: DType = DType.F32) -> Pairs:
     """Return the arrays of an operand, called `name`, whose room at `address` is for as many lines or more."""
-    blocks = stored_blocks(K)
+    blocks, halves = stored_blocks(K), line_bytes(dtype) // 2
     return Pairs(
         Matrix(
-            address + at.pairs, (blocks, lines, HALVES), (HALVES * lines, HALVES, 1), 0, f"pairs of {name}", DType.F16
+            address + at.pairs, (blocks, lines, halves), (halves * lines, halves, 1), 0, f"pairs of {name}", DType.F16
         ),
         Matrix(address + at.info, (lines, 2), (2, 1), name=f"info of {name}"),
         Matrix(address + at.where, (lines, SPARSE), (SPARSE, 1), name=f"places of {name}"),
@@ -78,8 +78,8 @@ class Unsplit(NamedTuple):
     def side(self) -> Side:
         """How the kernel sees it."""
         stored = self.stored
-        vec = line_vector(stored.ld, self.matrix.misalignment)
-        return Side(stored.trans, vec, self.matrix.shape[0])
+        vec = line_vector(stored.ld, self.matrix.misalignment, self.matrix.item)
+        return Side(stored.trans, vec, self.matrix.shape[0], self.matrix.dtype)
 
 
 def maxima_bytes(traits: DeviceTraits, operands: Sequence[Unsplit]) -> int:
@@ -115,7 +115,7 @@ def add_split(draft: Draft, operands: Sequence[Unsplit], maxima: Address, early:
         if parts:
             largest = Matrix(maxima, (parts, lines), (lines, 1), name=f"maxima of {one.matrix.name}")
             draft.add(
-                spec("column_maxima.cu", {"VEC": one.side.vec}),
+                spec("column_maxima.cu", {"VEC": one.side.vec, "TYPE": int(one.side.dtype)}),
                 splitting.maxima_grid(lines, parts), splitting.MAXIMA_THREADS,
                 (np.int32(lines), np.int32(K), one.matrix, ld, largest, info),
                 writes=(Write(largest), Write(info, complete=False, reads=When.ALWAYS)), early=early, when=When.READS,

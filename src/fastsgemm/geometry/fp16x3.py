@@ -14,17 +14,18 @@ from msgspec import Struct
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry.grid import triangle_tiles
 from fastsgemm.geometry.layout import ITEM
-from fastsgemm.problem import Sym
+from fastsgemm.problem import DType, Dtypes, Sym
 
 BLOCK_K = 32  # steps of k in the 128 bytes of a line
 PAD_K = 64  # in memory K is filled up with zeros to a multiple of it
-LINE_BYTES = 128  # of a line in a block of k: 32 times hi and lo
-HALVES = LINE_BYTES // 2  # FP16 numbers of a line in a block of k
+LINE_BYTES = 128  # of a line in a block of k: 32 times hi and lo; of a 16-bit operand hi alone, half of that
 SPARSE = 4  # places for elements left out of a line
 _INFO_BYTES, _WHERE_BYTES = 8, 4 * SPARSE  # of a line
 _ALIGNMENT = 256  # bytes: of every array in workspace
 REDUCE_THREADS = GUARD_THREADS = 256  # of a block of reduce_fp16x3.cu and of guard_fp16x3.cu
 _REDUCE_SIDE = 32  # rows and columns of a block of reduce_fp16x3.cu that adds up one triangle
+_SCRATCH_BYTES = 1280  # through which a warp of 11_fp16x3.cu stores, where its rows of a stage have too few
+_SWIZZLE_PERIOD, _BARRIER_BYTES = 1024, 16  # of 11_fp16x3.cu: where tiles begin, and the two barriers of a stage
 _QUAD = 4  # columns of C that a thread of reduce_fp16x3.cu has
 
 # Blocks of k: a part of K is a multiple of it. The product on sm_90 takes PROMOTE_STAGES blocks at a time, 1 or 2, and
@@ -56,9 +57,14 @@ class SplitArrays(NamedTuple):
     end: int
 
 
-def split_arrays(lines: int, K: int) -> SplitArrays:
+def line_bytes(dtype: DType) -> int:
+    """Return the bytes of a line of an operand of this type in a block of k."""
+    return LINE_BYTES // 2 if dtype else LINE_BYTES
+
+
+def split_arrays(lines: int, K: int, dtype: DType = DType.F32) -> SplitArrays:
     """Return where the arrays of a split operand lie, one behind the other."""
-    info = _aligned(LINE_BYTES * stored_blocks(K) * lines)
+    info = _aligned(line_bytes(dtype) * stored_blocks(K) * lines)
     where = info + _aligned(_INFO_BYTES * lines)
     return SplitArrays(0, info, where, where + _aligned(_WHERE_BYTES * lines))
 
@@ -98,7 +104,7 @@ def panels(lines: int, K: int, others: int, limit: int = WORKSPACE) -> list[tupl
     others : int
         Lines of the other operand that are split in the same call: 0 where it was split before.
     limit : int
-        Bytes for both. A panel has at least 768 lines, whatever K is.
+        Bytes for both, if both are float32. A panel has at least 768 lines, whatever K is.
     """
     line = LINE_BYTES * stored_blocks(K)
     if line * (lines + others) <= limit:
@@ -190,6 +196,27 @@ def tiling(
     computed = covering(min(part_blocks, k_blocks), turn) * turn
     tile = (config.BN, config.BM) if trans_c else (config.BM, config.BN)
     return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tile, tiles, works, grid, sym)
+
+
+def stage_bytes(config: TileConfig, dtypes: Dtypes) -> int:
+    """Return the bytes of a stage where A and B, as the kernel takes them, are of operands of these types."""
+    return config.BM * line_bytes(dtypes.a) + config.BN * line_bytes(dtypes.b)
+
+
+def ring(config: TileConfig, dtypes: Dtypes) -> tuple[int, int]:
+    """Return the stages of a ring of operands of these types, and the shared memory of a block in bytes.
+
+    Smaller stages are as many more as fit where those of float32 operands do, so that as much of memory is on its way.
+    """
+    if dtypes.are_float32:
+        return config.STAGES, config.shared_bytes
+    stage = stage_bytes(config, dtypes)
+    if isinstance(config, Fp16x3MmaConfig):
+        stages = config.shared_bytes // stage
+        return stages, stages * stage
+    scratch = config.BM // 16 * _SCRATCH_BYTES if dtypes.a else 0  # of each warp that multiplies
+    stages = (config.shared_bytes - _SWIZZLE_PERIOD - scratch) // (stage + _BARRIER_BYTES)
+    return stages, _SWIZZLE_PERIOD + stages * (stage + _BARRIER_BYTES) + scratch
 
 
 def orientations(config: TileConfig) -> Iterator[bool]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from fastsgemm.geometry.fp16x3 import PAD_K, covering, padded
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.known_devices import compute_capability
+from fastsgemm.problem import DType
 
 _CLUSTERS = 90  # the first architecture with clusters of blocks
 SPLIT_THREADS = 512  # of a block of split.cu
@@ -33,21 +34,23 @@ class Side(NamedTuple):
     strided : bool
         Neighbouring lines are neighbours in memory; else neighbouring k are.
     vec : int
-        Floats that can be read at a time: 4 or 1.
+        Elements that can be read at a time: 4 or 1.
     lines : int
+    dtype : DType
     """
 
     strided: bool
     vec: int
     lines: int
+    dtype: DType = DType.F32
 
     @property
-    def order(self) -> tuple[bool, int]:
+    def order(self) -> tuple[bool, int, int]:
         """The sides of a launch are sorted by this: blocks of strided lines take longest, so they come first.
 
         Else the order does not matter, and with one order fewer kernels are compiled.
         """
-        return not self.strided, -self.vec
+        return not self.strided, -self.vec, self.dtype
 
 
 class SplitLaunch(NamedTuple):
@@ -101,7 +104,8 @@ def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors:
     first_blocks, *others = map(blocks_of_side, sides)
     constants = {
         "STRIDED_1": int(first.strided), "VEC_1": first.vec, "STRIDED_2": int(second.strided), "VEC_2": second.vec,
-        "LINE_THREADS": threads, "QUADS": quads, "CLUSTER": cluster, "TILES": tiles,
+        "TYPE_1": int(first.dtype), "TYPE_2": int(second.dtype), "LINE_THREADS": threads, "QUADS": quads,
+        "CLUSTER": cluster, "TILES": tiles,
     }  # fmt: skip
     blocks = covering(first_blocks + sum(others), cluster) * cluster
     return SplitLaunch(constants, first_blocks, blocks, _COLUMN_TILE_BYTES * tiles if first.strided else 0)

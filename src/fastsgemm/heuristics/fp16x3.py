@@ -15,7 +15,7 @@ from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
 from fastsgemm.errors import ConfigError, DeviceError, ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import splitting
-from fastsgemm.geometry.fp16x3 import LINE_BYTES, TileConfig, blocks_of
+from fastsgemm.geometry.fp16x3 import TileConfig, blocks_of
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.variants import dense_operands, extents_of
 from fastsgemm.heuristics import fp16x3_rates
@@ -244,15 +244,19 @@ def predicted_us(
     t = geometry.tiling(config, M, N, K, trans_c, multiprocessors, sym)
     waves = -(-t.works // multiprocessors)
     stores = 2 if sym else 1  # what a tile takes besides its steps is above all its store
-    computing = waves * (t.computed_blocks * tile.step_us + stores * tile.tile_us)
-    reading = 1e-6 * LINE_BYTES * blocks_of(K) * (M + N) / times.read_tb_s
+    a, b = problem.dtypes
+    products = (3 - (a > 0) - (b > 0)) / 3  # of those that `step_us` has
+    computing = waves * (t.computed_blocks * tile.step_us * products + stores * tile.tile_us)
+    reading = 1e-6 * blocks_of(K) * (M * geometry.line_bytes(a) + N * geometry.line_bytes(b)) / times.read_tb_s
     us = times.launch_us + float((computing**4 + reading**4) ** 0.25)
-    for lines, own, strided in ((M, split[0], problem.layout[0] == "T"), (N, split[1], problem.layout[1] == "N")):
+    for lines, own, strided, dtype in (
+        (M, split[0], problem.layout[0] == "T", a), (N, split[1], problem.layout[1] == "N", b),
+    ):  # fmt: skip
         if own:
             rate = times.split_rows_tb_s
             if strided:
                 rate = times.split_columns_tb_s * splitting.columns_share(lines, multiprocessors)
-            us += 1e-6 * 2 * ITEM * lines * K / rate
+            us += 1e-6 * 2 * dtype.item * lines * K / rate
     if t.parts > 1:
         us += 1e-6 * ITEM * M * N * (t.parts + 1) / times.reduce_tb_s
     return us + _more_kernels(split, t.parts) * times.kernel_us

@@ -6,6 +6,7 @@ function that decodes them. Each module lists its own families. A new kind of in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from fastsgemm.sim import (
 from fastsgemm.sim.batch import Batch
 from fastsgemm.sim.errors import PtxError
 from fastsgemm.sim.family import Family, Step, operands, unknown
+from fastsgemm.sim.lanes import Array
 from fastsgemm.sim.ptx import Guard, Instruction
 from fastsgemm.sim.slots import DTYPES, Slots
 
@@ -77,6 +79,8 @@ def _computation(instruction: Instruction, slots: Slots) -> Step:
     sources = [slots.reading(operand, t) for operand, t in zip(given, operation.sources, strict=True)]
     types = [DTYPES[t] for t in operation.sources]
     compute, result = operation.compute, DTYPES[operation.result]
+    if instruction.opcode.startswith("cvt.") and len(sources) == 1:  # it takes the low bits of a wider register
+        compute, types = _narrowed(compute, types[0], slots.initial[sources[0]].dtype)
     pairs = [(slots.initial[s].dtype, t) for s, t in zip(sources, types, strict=True)]
     if not all(_same_width(has, wanted) for has, wanted in [*pairs, (stored, result)]):
         raise unknown(instruction, "a register of it has another width")
@@ -87,6 +91,14 @@ def _computation(instruction: Instruction, slots: Slots) -> Step:
         batch.put(slot, value.view(stored))
 
     return step
+
+
+def _narrowed(compute: Callable[[Array], Array], wanted: Any, has: Any) -> tuple[Callable[[Array], Array], list[Any]]:
+    """Return a conversion of the low bits of registers, and what it reads: as it is where these are no wider."""
+    wide, narrow = np.dtype(has), np.dtype(wanted)
+    if wide.kind not in "iu" or narrow.kind not in "iu" or narrow.itemsize >= wide.itemsize:
+        return compute, [wanted]
+    return lambda a: compute(a.astype(wanted)), [has]
 
 
 def _same_width(one: Any, other: Any) -> bool:

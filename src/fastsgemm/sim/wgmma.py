@@ -1,9 +1,9 @@
 """wgmma: a warpgroup, four warps, multiplies two tiles that lie in shared memory.
 
 The result is computed at once; `fastsgemm.sim.products` sees to it that nobody uses it, or overwrites the tiles, before
-the warpgroup has waited. Known are tiles with k contiguous and 128-byte swizzle, which bulk copies bring. A tile at the
-end of an operand may lack lines. A device finds in their place what shared memory held before; here that is NaN where
-no copy ever wrote, so a kernel that stores what comes of it is found out.
+the warpgroup has waited. Known are tiles with k contiguous and a swizzle of 128 or 64 bytes, which is that of their
+rows. A tile at the end of an operand may lack lines. A device finds in their place what shared memory held before; here
+that is NaN where no copy ever wrote, so a kernel that stores what comes of it is found out.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from fastsgemm.sim.warp import by_warp
 _WARPS = 4  # of a warpgroup
 _LANES = _WARPS * WARP
 _M = 64  # rows of A
-_ROWS = 8  # of 128 bytes, one after the other; the description says where the next eight lie
-_ROW_BYTES = 128
-_SWIZZLE_128 = 1  # in a description
-_ROW_BITS, _CHUNK_BITS = 7, 4  # the bits of an address from here on number the rows, and the chunks of a row
+_ROWS = 8  # one after the other; the description says where the next eight lie
+_ROW_BYTES = {1: 128, 2: 64}  # by the swizzle in a description
+_LINE_BITS, _CHUNK_BITS = 7, 4  # the bits of an address from here on number 128 bytes, and the chunks in them
 _PLAIN = (Constant(1), Constant(1), Constant(0), Constant(0))  # neither negated nor transposed
 _PRODUCT = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.f16\.f16")
 _MOVES = ("mov.f32", "mov.b32", "mov.u32")
@@ -169,13 +168,14 @@ def _tiles(batch: Batch, instruction: Instruction, slot: int, groups: Array, row
 
 def _places(instruction: Instruction, description: int, rows: int) -> Array:
     """Return the shared addresses of the 16-byte pieces of a tile, as (rows, pieces of 16 steps of k)."""
-    if description >> 62 != _SWIZZLE_128 or description >> 49 & 7:
-        raise unknown(instruction, "only tiles with 128-byte swizzle at multiples of 1024 bytes are known")
+    row_bytes = _ROW_BYTES.get(description >> 62)
+    if row_bytes is None or description >> 49 & 7:
+        raise unknown(instruction, "only tiles with 128- or 64-byte swizzle at multiples of 1024 bytes are known")
     start, stride = (description & 0x3FFF) * 16, (description >> 32 & 0x3FFF) * 16
     row = np.arange(rows)[:, None]
     piece = np.arange(2 * K // CHUNK)
-    plain = start + row // _ROWS * stride + row % _ROWS * _ROW_BYTES + piece * CHUNK
-    return np.asarray(plain ^ (plain >> _ROW_BITS & _ROWS - 1) << _CHUNK_BITS)
+    plain = start + row // _ROWS * stride + row % _ROWS * row_bytes + piece * CHUNK
+    return np.asarray(plain ^ (plain >> _LINE_BITS & row_bytes // CHUNK - 1) << _CHUNK_BITS)
 
 
 def _simple(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:

@@ -11,7 +11,7 @@ import torch
 from fastsgemm import device, host
 from fastsgemm.call import checks, driver, gram
 from fastsgemm.call.arrays import HOST, Meta, View
-from fastsgemm.call.arrays.library import at_address
+from fastsgemm.call.arrays.library import KINDS, at_address
 from fastsgemm.call.arrays.torch import dtypes_of
 from fastsgemm.call.driver import LoadedPlan
 from fastsgemm.call.product import make_plan
@@ -84,7 +84,7 @@ def on_host(a: View, b: View, c: View, alpha: float, beta: float, request: Reque
 def _array(x: View) -> np.ndarray:
     """Return a view of host memory as a NumPy array."""
     address, (shape, strides, *_, dtype) = x
-    return at_address(address, shape, strides, dtype=dtype)
+    return at_address(address, shape, strides, kind=KINDS[dtype])
 
 
 def multiply(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, request: Request, out: Tensor) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 HOST = -1  # the device number of host memory
 F32 = DType.F32
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # of host memory: NumPy has no such type without ml_dtypes
+KINDS = ("<f4", "<u2", "<f2")  # of NumPy's array interface, by type; what it calls two bytes is a bfloat16 here
+_BFLOAT16_KIND = KINDS[DType.BF16]
 _BY_NAME = {each.numpy_name: each for each in DType}
 _DLPACK_HOST = (1, 3)  # kDLCPU, kDLCUDAHost
 _DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
@@ -236,19 +238,18 @@ def host_dtype(x: np.ndarray) -> DType | None:
 
 
 def at_address(
-    address: int, shape: Sequence[int], strides: Sequence[int], owner: Any = None, dtype: DType = F32
+    address: int, shape: Sequence[int], strides: Sequence[int], owner: Any = None, kind: str = "<f4"
 ) -> np.ndarray:
-    """Return host memory as a NumPy array that keeps `owner` alive; strides are in elements.
+    """Return host memory as a NumPy array that keeps `owner` alive; strides are in elements, of a kind of `KINDS`.
 
     For tensors: `Tensor.numpy` would make the tensor's storage one that cannot be resized, which FSDP does between its
     uses. A stride along an extent of 1 may be any number, also one that NumPy has no room for.
     """
-    item = dtype.item
+    item = int(kind[-1])
     steps = tuple(item * step if extent > 1 else item for extent, step in zip(shape, strides, strict=True))
-    kind = ("<f4", "<u2", "<f2")[dtype]
     interface = {"version": 3, "typestr": kind, "data": (address, False), "shape": tuple(shape), "strides": steps}
     array = np.asarray(SimpleNamespace(__array_interface__=interface, owner=owner))
-    return array.view(BFLOAT16) if dtype is DType.BF16 else array
+    return array.view(BFLOAT16) if kind == _BFLOAT16_KIND else array
 
 
 def type_name(x: Any) -> str:

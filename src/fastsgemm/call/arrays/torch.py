@@ -16,6 +16,7 @@ from fastsgemm.call.arrays.library import (
     HAS_TANGENT,
     HOST,
     IN_TRANSFORM,
+    KINDS,
     NO_MEMORY,
     REQUIRES_GRAD,
     Fault,
@@ -51,6 +52,7 @@ class Torch(Library):
         self._plain, self._float32 = (torch.Tensor, torch.nn.Parameter), torch.float32
         self._current = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # absent in CPU builds
         self._dtypes = dtypes_of(torch)
+        self._kinds = dict(zip((torch.float32, torch.bfloat16, torch.float16), KINDS, strict=True))
         self._forward_ad = torch.autograd.forward_ad
         self._transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
         self._increment_version = _version_counter(torch)
@@ -212,7 +214,7 @@ class Torch(Library):
             raise self._no_memory()(name) from error
         if freed(x, address):
             raise self._no_memory()(name)
-        return at_address(address, x.shape, strides, x, self._dtypes[x.dtype])
+        return at_address(address, x.shape, strides, x, self._kinds[x.dtype])
 
     def from_numpy(self, result: np.ndarray, like: Any) -> Any:
         return self._torch.from_numpy(result)
@@ -245,7 +247,7 @@ class Torch(Library):
 
 def dtypes_of(torch: Any) -> dict[Any, DType]:
     """Return the types of tensors that kernels read."""
-    return {getattr(torch, each.numpy_name): each for each in DType}
+    return {torch.float32: DType.F32, torch.bfloat16: DType.BF16, torch.float16: DType.F16}
 
 
 def freed(x: Any, address: int) -> bool:
