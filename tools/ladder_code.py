@@ -65,7 +65,7 @@ PASSAGES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "skinny": (
         "10_skinny.cu",
         (
-            ("float &sum = acc[g % PARTIAL_ACCUMULATORS][i][j];", "b.value[g][q + p][j], sum);"),
+            ("float &sum = acc[g % PARTIAL_ACCUMULATORS][i][j];", "b.value(g, q + p, j), sum);"),
             ("if (k_left >= 2 * BK)", "b.read<false>(g, k_left - BK);"),
         ),
     ),
