@@ -15,8 +15,8 @@ from fastsgemm.call.split_operand import SplitOperand, array_of
 from fastsgemm.errors import DTypeError, OperandError, ShapeError, StreamError
 from fastsgemm.geometry.layout import same_elements
 from fastsgemm.problem import Sym
-from fastsgemm.request import PLAIN, Request, of_call, resolve
-from fastsgemm.rungs import Rung
+from fastsgemm.request import NAMED, PLAIN, Request, of_call, resolve
+from fastsgemm.rungs import PRECISIONS, Rung
 from fastsgemm.tuning import first_use
 from fastsgemm.tuning.first_use import opened
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 
 _USUAL = (1.0, 0.0)  # of alpha and beta, which need no rounding
+_IEEE = PRECISIONS[0]  # the same object as what most callers pass
 
 
 @overload
@@ -201,11 +202,11 @@ def sgemm(
     array([[3., 3.],
            [3., 3.]], dtype=float32)
     """
-    request = PLAIN
+    request = PLAIN if precision is None else NAMED  # without a call: PyTorch's compiler traces this
     if (
         rung is not None
         or config is not None
-        or precision is not None
+        or (precision is not None and precision is not _IEEE)
         or batch_invariant is not False
         or symmetric is not False
     ):
@@ -275,8 +276,9 @@ def _through_dispatcher(request: Request, A: Any, B: Any, C: Any, alpha: Any, be
     """Multiply tensors that PyTorch's dispatcher has to see: it records gradients, tangents and traces."""
     from fastsgemm.torch import operator
 
+    precision = request.precision if request.takes_halves else None
     return operator.sgemm(
-        A, B, alpha, beta, C, precision=request.precision, batch_invariant=request.batch_invariant,
+        A, B, alpha, beta, C, precision=precision, batch_invariant=request.batch_invariant,
         symmetric=bool(request.symmetric),
     )  # fmt: skip
 

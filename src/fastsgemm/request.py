@@ -63,6 +63,7 @@ class Request(Struct, frozen=True, cache_hash=True):
 
 
 PLAIN = Request()  # of a caller who asks for nothing
+NAMED = Request(takes_halves=True)  # of one who names the default precision
 
 
 def resolve(

@@ -395,11 +395,11 @@ def test_pairs_that_are_not_swizzled_are_seen(kernel):
     assert worst(C, A, B, 1.0, 0.0, C) > 1000
 
 
-BYTES, STEP = "bytes(min(most, lines - first) * 128)", "a.from += a.step"
+BYTES, STEP = "bytes(min(most, lines - first) * LINE_BYTES<ONE>)", "a.from += a.step"
 WRONG_COPIES = {
-    "whole tiles": (BYTES, "bytes(most * 128)", GlobalAccessError, "belongs to no operand"),
-    "a line too many": (BYTES, BYTES.replace("* 128", "* 128 + 128"), GlobalAccessError, "belongs to no operand"),
-    "half a piece": (BYTES, BYTES.replace("* 128", "* 128 - 8"), MisalignedError, "multiples of 16"),
+    "whole tiles": (BYTES, "bytes(most * LINE_BYTES<ONE>)", GlobalAccessError, "belongs to no operand"),
+    "a line too many": (BYTES, BYTES.replace("<ONE>", "<ONE> + 128"), GlobalAccessError, "belongs to no operand"),
+    "half a piece": (BYTES, BYTES.replace("<ONE>", "<ONE> - 8"), MisalignedError, "multiples of 16"),
     "from half a piece": (STEP, STEP + " - 4", MisalignedError, "multiples of 16"),
     "to half a piece": ("cp_async_bulk(data, ", "cp_async_bulk(data + 8, ", MisalignedError, "multiples of 16"),
     "past shared memory": ("cp_async_bulk(data, ", "cp_async_bulk(data + 65536, ", SharedAccessError, "bulk up to"),
@@ -416,7 +416,7 @@ def test_wrong_bulk_copies_are_seen(what, monkeypatch):
 
 def test_a_line_that_is_not_copied_is_seen(monkeypatch):
     """What no copy wrote is NaN to a product. So lines past the end, which are not copied either, reach no element."""
-    assert np.isnan(launch(monkeypatch, "wgmma", BYTES, BYTES.replace("* 128", "* 128 - 128")))
+    assert np.isnan(launch(monkeypatch, "wgmma", BYTES, BYTES.replace("<ONE>", "<ONE> - 128")))
 
 
 @pytest.mark.parametrize("before", [1, 2])

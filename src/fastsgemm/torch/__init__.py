@@ -30,8 +30,20 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < _OLDEST:
     raise MissingExtraError(f"fastsgemm.torch needs PyTorch 2.6 or later, got {torch.__version__}; update it")
 
 from fastsgemm.torch import operator as _operator  # noqa: E402, F401  (registers torch.ops.fastsgemm.sgemm)
+from fastsgemm.torch.linear import linear_fp32  # noqa: E402
 from fastsgemm.torch.products import OutOfMemoryError  # noqa: E402
 from fastsgemm.torch.report import Line, Report  # noqa: E402
 from fastsgemm.torch.switch import OPERATORS, Switch, disable, enable, enabled, report  # noqa: E402
 
-__all__ = ["OPERATORS", "Line", "OutOfMemoryError", "Report", "Switch", "disable", "enable", "enabled", "report"]
+__all__ = [
+    "OPERATORS",
+    "Line",
+    "OutOfMemoryError",
+    "Report",
+    "Switch",
+    "disable",
+    "enable",
+    "enabled",
+    "linear_fp32",
+    "report",
+]

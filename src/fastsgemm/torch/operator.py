@@ -1,10 +1,11 @@
 """The operator ``torch.ops.fastsgemm.sgemm(A, B, alpha=1, beta=0, C=None, *, precision, batch_invariant, symmetric)``.
 
 It returns alpha * A @ B + beta * C as a new row-major tensor and leaves C as it is. A is (..., M, K), B is (..., K, N)
-and C is (..., M, N), all float32 on one CUDA device or on the CPU. The dimensions before the last two are those of a
-batch. They are the same in all operands, of which `Tensor.expand` makes one that the batch shares. Whatever PyTorch
-would refuse for `torch.mm` or `torch.bmm` raises RuntimeError. alpha and beta are numbers, as those of `torch.addmm`
-are: a tensor would lose its gradient, so it is refused. Multiply the result, or an operand, by it instead.
+and C is (..., M, N), on one CUDA device or on the CPU. C and the result are float32; so are A and B, or bfloat16 or
+float16 where `precision` is given, and gradients have the types of the operands. The dimensions before the last two are
+those of a batch. They are the same in all operands, of which `Tensor.expand` makes one that the batch shares. Whatever
+PyTorch would refuse for `torch.mm` or `torch.bmm` raises RuntimeError. alpha and beta are numbers, as those of
+`torch.addmm` are: a tensor would lose its gradient, so it is refused. Multiply the result or an operand by it instead.
 
 It is registered with ``Library.define`` and ``impl``, because ``custom_op`` costs more than the product of small
 matrices. The gradient is an ``autograd.Function`` above it, whose backward is the operator again: so gradients have
@@ -24,6 +25,7 @@ from torch.autograd import forward_ad
 from fastsgemm.call import checks, driver
 from fastsgemm.call.arrays.library import wrong_dtype
 from fastsgemm.call.arrays.torch import freed
+from fastsgemm.call.checks import needs_precision
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.problem import MAX_EXTENT
 from fastsgemm.request import resolve
@@ -31,7 +33,7 @@ from fastsgemm.torch import products
 
 LIBRARY = torch.library.Library("fastsgemm", "DEF")
 LIBRARY.define(
-    "sgemm(Tensor A, Tensor B, Scalar alpha=1, Scalar beta=0, Tensor? C=None, *, str precision='ieee', "
+    "sgemm(Tensor A, Tensor B, Scalar alpha=1, Scalar beta=0, Tensor? C=None, *, str? precision=None, "
     "bool batch_invariant=False, bool symmetric=False) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
@@ -57,12 +59,21 @@ def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None, symmetric: bool 
     if symmetric:
         _require(shape[-2] == shape[-1], lambda: f"sgemm: symmetric=True needs a square result, got {tuple(shape)}")
     for name, x in operands:
-        _require(x.dtype is torch.float32, lambda name=name, x=x: f"sgemm: {name} must be torch.float32, got {x.dtype}")
+        if x.dtype is not torch.float32:
+            _check_type(name, x.dtype, how)
         _require(
             x is A or x.device == A.device,
             lambda name=name, x=x: f"sgemm: all operands must be on {A.device} as A is, {name} is on {x.device}",
         )
     return shape
+
+
+def _check_type(name: str, dtype: torch.dtype, how: Mapping[str, Any]) -> None:
+    """Raise RuntimeError for a type that an operand cannot have: only factors have 16 bits, and with a precision."""
+    named = how.get("precision") is not None or how.get("batch_invariant", False)
+    half = dtype in products.DTYPES and name != "C"
+    more = "; 16-bit operands need a precision by name: 'ieee' or 'fp16x3'" if half else ""
+    _require(half and named, lambda: f"sgemm: {name} must be torch.float32, got {dtype}{more}")
 
 
 def _shape_of(shapes: Mapping[str, Sequence[Any]], beta: float) -> tuple[Any, ...]:
@@ -111,7 +122,7 @@ def _product(
         alpha32, beta32 = products.scalar("alpha", alpha), products.scalar("beta", beta)
         if max(*shape[-2:], A.shape[-1]) > MAX_EXTENT:
             checks.result_shape(A.shape, B.shape)  # it says so
-        result = A.new_empty(shape)
+        result = A.new_empty(shape, dtype=torch.float32)
         if result.numel() == 0:
             return result
         if A.numel() == 0:
@@ -128,7 +139,7 @@ def _product(
 
 def _fake(A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **how: Any) -> Tensor:
     resolve(**how)
-    return A.new_empty(_shape(A, B, beta, C, **how))
+    return A.new_empty(_shape(A, B, beta, C, **how), dtype=torch.float32)
 
 
 _How = dict[str, Any]  # precision, batch_invariant and symmetric
@@ -159,7 +170,7 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         A, B, ctx.alpha, ctx.beta, _, how = inputs
-        ctx.how = _of_derivatives(how)
+        ctx.how, ctx.dtypes = _of_derivatives(how), (A.dtype, B.dtype)
         of_a, of_b, *_ = ctx.needs_input_grad  # the gradient of one factor needs the other
         ctx.save_for_backward(A if of_b else None, B if of_a else None)
         ctx.save_for_forward(A, B)
@@ -169,8 +180,8 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
         A, B = ctx.saved_tensors
         of_a, of_b, *_, of_c, _ = ctx.needs_input_grad
         return (
-            _sgemm(gradient, B.mT, ctx.alpha, **ctx.how) if of_a else None,
-            _sgemm(A.mT, gradient, ctx.alpha, **ctx.how) if of_b else None,
+            _sgemm(gradient, B.mT, ctx.alpha, **ctx.how).to(ctx.dtypes[0]) if of_a else None,
+            _sgemm(A.mT, gradient, ctx.alpha, **ctx.how).to(ctx.dtypes[1]) if of_b else None,
             None,
             None,
             ctx.beta * gradient if of_c else None,
@@ -185,7 +196,7 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
             parts.append(_sgemm(a, B, ctx.alpha, **ctx.how))
         if b is not None:
             parts.append(_sgemm(A, b, ctx.alpha, **ctx.how))
-        return sum(parts[1:], parts[0]) if parts else A.new_zeros((*A.shape[:-1], B.shape[-1]))
+        return sum(parts[1:], parts[0]) if parts else A.new_zeros((*A.shape[:-1], B.shape[-1]), dtype=torch.float32)
 
 
 class _Gram(torch.autograd.Function):
@@ -202,7 +213,7 @@ class _Gram(torch.autograd.Function):
         [A] = ctx.saved_tensors
         of_a, _, _, of_c, _ = ctx.needs_input_grad
         return (
-            _sgemm(gradient + gradient.mT, A, ctx.alpha, **ctx.how) if of_a else None,
+            _sgemm(gradient + gradient.mT, A, ctx.alpha, **ctx.how).to(A.dtype) if of_a else None,
             None,
             None,
             ctx.beta * gradient if of_c else None,
@@ -308,7 +319,10 @@ def sgemm(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, **h
     operands = {"A": A, "B": B} if C is None else {"A": A, "B": B, "C": C}
     for name, x in operands.items():
         if x.dtype is not torch.float32:
-            raise wrong_dtype(x.dtype)(name)
+            if x.dtype not in products.DTYPES or (name == "C"):
+                raise wrong_dtype(x.dtype)(name)
+            if how.get("precision") is None and not how.get("batch_invariant"):
+                raise needs_precision(name, products.DTYPES[x.dtype])
     checks.one_device({name: "the host" if x.is_cpu else str(x.device) for name, x in operands.items()})
     if not torch.compiler.is_compiling():
         checks.result_shape(A.shape, B.shape, None if C is None else C.shape)

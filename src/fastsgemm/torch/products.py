@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fastsgemm.device import Gpu
 
-_DTYPES = dtypes_of(torch)
+DTYPES = dtypes_of(torch)  # of operands
 _USUAL = {0.0: 0.0, 1.0: 1.0}  # alpha and beta that need no check; 0, 1 and True are found, too
 
 # Returns the raw handle of PyTorch's current stream on a device; absent in CPU builds.
@@ -128,7 +128,7 @@ def stream_of(gpu: Gpu) -> int:
 
 def view(x: Tensor) -> View:
     """Return address and meta of a plain tensor that kernels read; see `fastsgemm.call.arrays`."""
-    return x.data_ptr(), (x.shape, x.stride(), x.get_device(), None, False, _DTYPES[x.dtype])
+    return x.data_ptr(), (x.shape, x.stride(), x.get_device(), None, False, DTYPES[x.dtype])
 
 
 def named(error: FastsgemmError, product: str) -> FastsgemmError:

@@ -21,7 +21,14 @@ PROGRAMS = (
     "encoder", "decoder", "gpt2", "vision", "mlp", "newton_schulz", "shampoo", "pca", "neighbours", "relational_gnn",
     "equivariant", "gaussian_process", "compiled",
 )  # fmt: skip
-OTHERS = ("calls", "opinfo", "batch_invariance", "several_gpus")  # measure something else than steps in turns
+OTHERS = (
+    "calls",
+    "opinfo",
+    "batch_invariance",
+    "mixture",
+    "log_probability",
+    "several_gpus",
+)  # measure something else than steps in turns
 
 
 def main(arguments=None):

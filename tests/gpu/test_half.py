@@ -1,0 +1,156 @@
+"""16-bit operands on a device, against float64 and against the cast operands."""
+
+import itertools
+
+import pytest
+
+from fastsgemm import sgemm, split
+from fastsgemm.config import SkinnyConfig
+
+pytestmark = pytest.mark.gpu
+UNIT = 2.0**-24  # float32's unit roundoff
+PAIRS = [
+    pair for pair in itertools.product(("float32", "bfloat16", "float16"), repeat=2) if pair != ("float32", "float32")
+]
+SHAPES = [(1, 512, 6144), (8, 256, 2048), (32, 1000, 777), (129, 65, 257), (300, 444, 130), (512, 256, 6144)]
+HOW = [{"precision": "ieee"}, {"precision": "fp16x3"}, {"precision": "fp16x3", "rung": "fp16x3"}]
+CONFIGS = {1: SkinnyConfig(1, 32, 256, TN=4, TK=8), 4: SkinnyConfig(4, 64, 128, TN=4, TK=8, SPLIT_K=2)}
+
+
+@pytest.fixture
+def normal(torch):
+    torch.manual_seed(7)
+    return lambda *shape, dtype="float32": torch.randn(*shape, device="cuda").to(getattr(torch, dtype))
+
+
+def laid_out(x, how):
+    """The same values in another layout."""
+    if how == "T":
+        return x.t().contiguous().t()
+    if how == "padded":
+        room = x.new_full((x.shape[0], x.shape[1] + 5), 9.0)
+        room[:, 3:-2] = x
+        return room[:, 3:-2]
+    if how == "strided":
+        return x.repeat_interleave(2, 0).repeat_interleave(3, 1)[::2, ::3]
+    return x
+
+
+def worst(torch, found, a, b):
+    """The largest error in units of u |A| |B|."""
+    a, b = a.double(), b.double()
+    return float(((found.double() - a @ b).abs() / (a.abs() @ b.abs()).clamp_min(2.0**-126)).max()) / UNIT
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="x".join)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(
+    "how", [{"precision": "ieee"}, {"precision": "fp16x3"}, {"precision": "fp16x3", "rung": "fp16x3"}]
+)
+def test_every_pair_and_layout(torch, normal, shape, pair, how):
+    M, N, K = shape
+    a, b = normal(M, K, dtype=pair[0]), normal(K, N, dtype=pair[1])
+    for of_a, of_b in (("N", "N"), ("N", "T"), ("T", "T"), ("padded", "padded"), ("strided", "strided")):
+        found = sgemm(laid_out(a, of_a), laid_out(b, of_b), **how)
+        assert found.dtype is torch.float32 and worst(torch, found, a, b) < (K if how["precision"] == "ieee" else 92)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="x".join)
+@pytest.mark.parametrize("rows", CONFIGS)
+@pytest.mark.parametrize("trans", [False, True])
+def test_rung_10_has_the_bits_of_the_cast_operands(torch, normal, pair, rows, trans):
+    a, b = normal(rows, 2048, dtype=pair[0]), laid_out(normal(2048, 512, dtype=pair[1]), "T" if trans else "N")
+    found = sgemm(a, b, precision="ieee", rung="skinny", config=CONFIGS[rows])
+    assert torch.equal(found, sgemm(a.float(), b.float(), rung="skinny", config=CONFIGS[rows]))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_every_16_bit_number_is_converted_exactly(torch, dtype):
+    every = torch.arange(1 << 16, dtype=torch.int32, device="cuda").to(torch.int16).view(getattr(torch, dtype))
+    one = torch.ones(1, 1, device="cuda")
+    for rung in ("skinny", "pipelined", "naive"):
+        found = sgemm(one, every[None], precision="ieee", rung=rung)[0]
+        exact = every.float()
+        assert torch.equal(found.isnan(), exact.isnan()) and torch.equal(found[~exact.isnan()], exact[~exact.isnan()])
+
+
+def test_rows_do_not_depend_on_the_batch(torch, normal):
+    a, b = normal(64, 4096, dtype="bfloat16"), normal(1024, 4096, dtype="bfloat16").t()
+    whole = sgemm(a, b, batch_invariant=True)
+    assert torch.equal(whole, sgemm(a.float(), b.float(), batch_invariant=True))
+    for rows in (1, 7, 33):
+        assert torch.equal(sgemm(a[:rows], b, batch_invariant=True), whole[:rows])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("precision", ["ieee", "fp16x3"])
+def test_a_16_bit_out_is_rounded_once(torch, normal, dtype, precision):
+    a, b, bias = normal(130, 512, dtype=dtype), normal(512, 300), normal(300)
+    whole, out = torch.empty(130, 300, device="cuda"), torch.empty(130, 300, device="cuda", dtype=getattr(torch, dtype))
+    sgemm(a, b, 1.0, 0.5, bias, out=whole, precision=precision)
+    sgemm(a, b, 1.0, 0.5, bias, out=out, precision=precision)
+    assert torch.equal(out, whole.to(out.dtype))
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="x".join)
+def test_a_split_weight_gives_the_same_bits_and_is_no_larger(torch, normal, pair):
+    a, b = normal(64, 2048, dtype=pair[0]), normal(1024, 2048, dtype=pair[1]).t()
+    weight = split(b)
+    assert weight.nbytes <= b.numel() * b.itemsize + 64 * 1024
+    how = {"precision": "fp16x3", "rung": "fp16x3"}
+    assert torch.equal(sgemm(a, weight, **how), sgemm(a, b, **how))
+
+
+@pytest.mark.parametrize("pair", [("bfloat16", "float32"), ("bfloat16", "bfloat16")], ids="x".join)
+def test_what_no_fp16_number_is_the_guard_has(torch, normal, pair):
+    """Graded columns against graded rows, infinities and NaN."""
+    a, b = normal(200, 512, dtype=pair[0]), normal(512, 150, dtype=pair[1])
+    scale = torch.exp2(torch.randint(-60, 60, (512,), device="cuda").float())
+    a, b = (a.float() * scale).to(a.dtype), (b.float() / scale[:, None]).to(b.dtype)
+    assert worst(torch, sgemm(a, b, precision="fp16x3", rung="fp16x3"), a, b) < 512
+    a[3, 5], b[7, 9] = float("inf"), float("nan")
+    found, exact = sgemm(a, b, precision="fp16x3", rung="fp16x3"), a.double() @ b.double()
+    assert torch.equal(found.isnan(), exact.isnan()) and torch.equal(found.isinf(), exact.isinf())
+
+
+def test_graphs_and_later_calls_give_the_same_bits(torch, normal):
+    a, b = normal(16, 4096, dtype="bfloat16"), normal(2048, 4096, dtype="bfloat16").t()
+    for precision in ("ieee", "fp16x3"):
+        first = sgemm(a, b, precision=precision)
+        assert all(torch.equal(sgemm(a, b, precision=precision), first) for _ in range(5))
+        out, graph = torch.empty_like(first), torch.cuda.CUDAGraph()
+        sgemm(a, b, C=out, precision=precision)
+        with torch.cuda.graph(graph):
+            sgemm(a, b, C=out, precision=precision)
+        out.zero_()
+        graph.replay()
+        assert torch.equal(out, first)
+
+
+def test_gradients_on_a_device(torch, normal):
+    from fastsgemm.torch import linear_fp32
+
+    x, w = normal(64, 512, dtype="bfloat16").requires_grad_(), normal(128, 512).requires_grad_()
+    linear_fp32(x, w).square().sum().backward()
+    y, v = x.detach().float().requires_grad_(), w.detach().clone().requires_grad_()
+    (y @ v.t()).square().sum().backward()
+    assert x.grad.dtype is torch.bfloat16 and w.grad.dtype is torch.float32
+    assert (x.grad.float() - y.grad).norm() < 0.01 * y.grad.norm() and (w.grad - v.grad).norm() < 1e-5 * v.grad.norm()
+
+
+def test_jax_and_cupy_arrays(torch):
+    ran = False
+    for name in ("jax", "cupy"):
+        try:
+            library = __import__(name)
+        except ImportError:
+            continue
+        numpy = library.numpy if name == "jax" else library
+        a, b = numpy.ones((4, 64), "float16"), numpy.ones((64, 8), "float32")
+        found = sgemm(a, b, precision="ieee")
+        assert found.dtype == "float32" and float(found.sum()) == 4 * 64 * 8
+        if name == "jax":
+            assert float(sgemm(a.astype("bfloat16"), b, precision="ieee").sum()) == 4 * 64 * 8
+        ran = True
+    if not ran:
+        pytest.skip("neither JAX nor CuPy is installed")
