@@ -77,12 +77,13 @@ __device__ __forceinline__ void release(const Ring &ring, const StageGroup<COUNT
     for (int i = 0; i < COUNT; ++i) mbarrier_arrive(ring.empty(group.stage[i]));
 }
 
-// The same where neither operand has a lo: a chain of hi hi is promoted while the next one is computed, in
-// the registers that the chain of the cross products would have.
-template <class Ring>
-__device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply_singles(float (&sum)[Ring::BN / 2],
-                                                                             Ring &ring, int groups,
-                                                                             int warpgroup) {
+// Compute sum += A B where there is one kind of chain: each is promoted while the next one is computed, in
+// two sets of registers. start(chain, group) starts the products of a group of stages. Returns as `multiply`
+// below.
+template <class Ring, class Start>
+__device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply_chains(float (&sum)[Ring::BN / 2],
+                                                                            Ring &ring, int groups,
+                                                                            Start start_products) {
     constexpr int COUNT = Ring::BN / 2, STAGES = Ring::PROMOTE_STAGES;
     float even[COUNT], odd[COUNT];
     StageGroup<STAGES> last;
@@ -90,9 +91,7 @@ __device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply_singles(flo
         const StageGroup<STAGES> group = wait_for_group(ring);
         warpgroup_fence_operand(chain);
         wgmma_fence();
-#pragma unroll
-        for (int j = 0; j < STAGES; ++j)
-            multiply_high<Ring>(chain, ring.data(group.stage[j]), warpgroup, j > 0);
+        start_products(chain, group);
         wgmma_commit_group();
         return group;
     };
@@ -137,7 +136,13 @@ __device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply(float (&sum
     constexpr int COUNT = Ring::BN / 2, STAGES = Ring::PROMOTE_STAGES;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) sum[i] = 0.0f;
-    if constexpr (Ring::ONE_A && Ring::ONE_B) return multiply_singles(sum, ring, groups, warpgroup);
+    if constexpr (Ring::ONE_A && Ring::ONE_B)  // the set of the cross products is free
+        return multiply_chains(
+            sum, ring, groups, [&](float (&chain)[COUNT], const StageGroup<STAGES> &group) {
+#pragma unroll
+                for (int j = 0; j < STAGES; ++j)
+                    multiply_high<Ring>(chain, ring.data(group.stage[j]), warpgroup, j > 0);
+            });
     float high_chain[COUNT], cross_chain[COUNT];
     StageGroup<STAGES> last;
 #pragma unroll 1

@@ -2,11 +2,11 @@
 // is spread over the registers of its 128 threads: thread t holds, for j = 0 .. N / 8 - 1,
 //     d[4 j], d[4 j + 1]          row 16 (t / 32) + t % 32 / 4,        columns 8 j + 2 (t % 4) and the next
 //     d[4 j + 2], d[4 j + 3]      the row 8 below,                     the same columns
-// A is 64 x 16 and B is 16 x N, FP16. Both have k contiguous ("K-major") in rows of 128 or 64 bytes, with the
-// swizzle of that width: the 16-byte pieces of a row change places by an exclusive or with its number modulo
-// 8, or with half of that. A tile begins at a multiple of 1024 bytes. The products are asynchronous. The
-// order of use: wgmma_fence, any number of wgmma_mma_async, wgmma_commit_group, and later wgmma_wait_group
-// before D or the tiles are accessed.
+// A is 64 x 16 and B is 16 x N, FP16 or bfloat16. Both have k contiguous ("K-major") in rows of 128 or 64
+// bytes, with the swizzle of that width: the 16-byte pieces of a row change places by an exclusive or with
+// its number modulo 8, or with half of that. A tile begins at a multiple of 1024 bytes. The products are
+// asynchronous. The order of use: wgmma_fence, any number of wgmma_mma_async, wgmma_commit_group, and later
+// wgmma_wait_group before D or the tiles are accessed.
 #pragma once
 
 // Return the matrix descriptor of a tile of K-major rows of so many bytes at this shared address: swizzled,
@@ -64,15 +64,23 @@ __device__ __forceinline__ void setmaxnreg_inc() {
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
         "+f"(d[i + 6]), "+f"(d[i + 7])
 // D <- A B + (accumulate ? D : 0); `a`, `b` and `p` name the operands that follow those of D.
-#define WGMMA(n, names, a, b, p, ...)                                                            \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p                                           \
-                 ", 0;\n"                                                                        \
-                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16 {" names "}, " a ", " b \
-                 ", p, 1, 1, 0, 0;\n}"                                                           \
-                 : __VA_ARGS__                                                                   \
+#define WGMMA_OF(types, n, names, a, b, p, ...)                                                    \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p                                             \
+                 ", 0;\n"                                                                          \
+                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." types " {" names "}, " a ", " b \
+                 ", p, 1, 1, 0, 0;\n}"                                                             \
+                 : __VA_ARGS__                                                                     \
                  : "l"(tile_a), "l"(tile_b), "r"(int(accumulate)))
+#define WGMMA(...)                              \
+    do {                                        \
+        if constexpr (TYPE == 1)                \
+            WGMMA_OF("bf16.bf16", __VA_ARGS__); \
+        else                                    \
+            WGMMA_OF("f16.f16", __VA_ARGS__);   \
+    } while (false)
 
-template <int N>
+// TYPE is that of the elements: 1: bfloat16, 2: FP16.
+template <int N, int TYPE = 2>
 __device__ __forceinline__ void wgmma_mma_async(float (&d)[N / 2], unsigned long long tile_a,
                                                 unsigned long long tile_b, bool accumulate) {
     static_assert(N == 16 || N == 32 || N == 64 || N == 128, "written out for these widths");

@@ -158,7 +158,8 @@ def sgemm(
     accuracy that was not meant to be lost: the result is that of the operands as float32, and is float32. With "ieee",
     elements are converted exactly, as they are loaded by rung 10, which so moves half the bytes, and in a copy for the
     other rungs; with the same config, the bits are those of the cast operands. With "fp16x3", a 16-bit operand is one
-    FP16 number for each element, exactly, so two of three products are left, or one.
+    FP16 number for each element, exactly, so two of three products are left, or one. On Hopper, two operands of one
+    16-bit type with k contiguous are not even split.
 
     **Streams.** Calls on device arrays never synchronise. Calls on host arrays return when the result is there.
 

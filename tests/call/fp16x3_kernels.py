@@ -217,8 +217,25 @@ def guard(
                 c[at] += alpha * sum(a[m, k] * b[k, n] for k in ks)
 
 
+def half(BM, BN, TRANS_C, VEC_C, SOURCE, SYM, TYPE, **rest):
+    def kernel(A, lda, B, ldb, M, N, K, part_steps, alpha, beta, C, ldc, part_stride, *source):
+        assert not (SYM and TRANS_C) and part_steps % 128 == 0 and C % (4 * VEC_C) == 0 and ldc % VEC_C == 0
+        assert A % 16 == B % 16 == lda % 8 == ldb % 8 == 0
+        a, b = operand(A, (M, K), (lda, 1), TYPE), operand(B, (N, K), (ldb, 1), TYPE)
+        for part, first in enumerate(range(0, K, part_steps)):
+            sums = a[:, first : first + part_steps].astype(np.float64) @ b[:, first : first + part_steps].T
+            target = array(C + 4 * part * part_stride, (M, N), np.float32, (1, ldc) if TRANS_C else (ldc, 1))
+            old = old_values(SOURCE, VEC_C, source, target)
+            sums = across(alpha * sums, SYM)
+            np.copyto(target, sums + beta * old if beta else sums, where=kept_of(target.shape, SYM))
+
+    return kernel
+
+
 def make(file, constants):
     """Return the kernel of a file with these constants."""
+    if file == "11_half.cu":
+        return half(**constants)
     if file in ("11_fp16x3.cu", "11_fp16x3_mma.cu"):
         return product(**constants)
     return {

@@ -88,7 +88,7 @@ def gpu(device, monkeypatch):
 
     def load(gpu, spec, shared_bytes, code):
         file = spec.file
-        if "fp16x3" not in file and file not in ("split.cu", "column_maxima.cu"):
+        if "fp16x3" not in file and file not in ("split.cu", "column_maxima.cu", "11_half.cu"):
             return others(gpu, spec, shared_bytes, code)
         gpu.files.append(file)
         text = (resources.folder("cuda_src") / file).read_text()
@@ -628,3 +628,47 @@ def test_a_split_16_bit_weight_is_as_large_as_the_weight(gpu, on_device, random)
     info = 256 * 24  # of a line: exponent, count and places
     assert weight.nbytes <= whole.nbytes <= weight.nbytes + 2 * info
     assert weight.nbytes // 2 <= half.nbytes <= weight.nbytes // 2 + 2 * info
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize(
+    ("how_c", "shape"),
+    [
+        ("row-major", (40, 50, 144)),
+        ("column-major", (40, 50, 144)),
+        ("strided", (40, 50, 144)),
+        ("row-major", (3, 40, 50, 144)),
+    ],
+)
+def test_two_operands_of_one_16_bit_type_are_read_as_they_lie(gpu, on_device, random, how_c, parts, shape):
+    *batch, M, N, K = shape
+    a, b, c = bfloat16(random(*batch, M, K)), bfloat16(random(*batch, N, K)).swapaxes(-1, -2), random(*batch, M, N)
+    C = c.copy() if batch else laid_out(how_c, c)
+    config = Fp16x3Config(64, 16, 2, 7, 8, parts)
+    sgemm(on_device(a), on_device(b), 0.5, -2.0, on_device(C), precision="fp16x3", config=config)
+    assert gpu.files.count("11_half.cu") == 1 and "split.cu" not in gpu.files
+    close(C, as_float32(a), as_float32(b), 0.5, -2.0, c)
+    bias = random(N)
+    out = np.full(c.shape, np.nan, np.float32)
+    sgemm(on_device(a), on_device(b), 0.5, -2.0, on_device(bias), out=on_device(out), precision="fp16x3", config=config)
+    close(out, as_float32(a), as_float32(b), 0.5, -2.0, np.broadcast_to(bias, c.shape))
+
+
+def test_what_is_not_read_as_it_lies_is_split(gpu, on_device, random):
+    a, b = bfloat16(random(40, 144)), bfloat16(random(50, 144))
+    padded = bfloat16(random(40, 150))[:, 2:146]
+    given = {
+        "rows of B": (a, np.ascontiguousarray(b.T)), "an address": (padded, b.T), "a leading dimension": (padded, b.T),
+        "two types": (a, as_float32(b).astype(np.float16).T), "one float32": (a, as_float32(b).T),
+    }  # fmt: skip
+    for A, B in given.values():
+        C = np.zeros((40, 50), np.float32)
+        sgemm(on_device(A), on_device(B), C=on_device(C), precision="fp16x3", rung="fp16x3")
+        close(C, as_float32(A), as_float32(B))
+    assert "11_half.cu" not in gpu.files
+    weight = split(on_device(b.T))
+    sgemm(on_device(a), weight, precision="fp16x3", rung="fp16x3")
+    assert "11_half.cu" not in gpu.files
+    gpu.arch = "sm_80"
+    sgemm(on_device(a), on_device(b.T), precision="fp16x3", rung="fp16x3")
+    assert "11_half.cu" not in gpu.files

@@ -9,7 +9,7 @@ from fastsgemm.heuristics import half
 from fastsgemm.heuristics.choice import PREDICTED, choose
 from fastsgemm.heuristics.knowledge import knowledge
 from fastsgemm.problem import parse
-from fastsgemm.request import resolve
+from fastsgemm.request import of_call, resolve
 
 H200 = known_devices.find("NVIDIA H200")
 IEEE = resolve(precision="ieee")
@@ -85,7 +85,26 @@ def test_rung_11_takes_two_products_or_one(text):
 
 
 def test_rung_11_is_compared_with_the_ieee_kernel_of_the_same_operands():
-    few = chosen("1,151936,4096,NT,bf16xbf16", resolve(precision="fp16x3"))
-    assert few.rung.name == "skinny" and few.ieee_ms == chosen("1,151936,4096,NT,bf16xbf16").ms
+    few = chosen("1,151936,4096,NN,bf16xbf16", resolve(precision="fp16x3"))
+    assert few.rung.name == "skinny" and few.ieee_ms == chosen("1,151936,4096,NN,bf16xbf16").ms
     many = chosen("512,151936,4096,NT,bf16xbf16", resolve(precision="fp16x3"))
     assert many.rung.name == "fp16x3" and many.ieee_ms == chosen("512,151936,4096,NT,bf16xbf16").ms
+
+
+def test_an_explanation_says_what_is_read_as_it_lies_and_that_nothing_tunes_it():
+    found = explain(512, 4096, 4096, "NT", device="NVIDIA H200", precision="fp16x3", dtypes="bf16xbf16")
+    assert "(predicted, operands as they lie)" in str(found) and found.command is None
+    assert "improve    nothing: tuning takes float32 operands" in str(found)
+    assert found.json()["problem"]["dtypes"] == "bf16xbf16"
+
+
+def test_two_operands_that_lie_right_are_not_split():
+    request = resolve(precision="fp16x3")
+    lying, turned = (chosen(f"512,4096,4096,{layout},bf16xbf16", request) for layout in ("NT", "NN"))
+    assert lying.direct and not turned.direct and lying.ms < turned.ms
+    assert not chosen("512,4096,4096,NT,bf16xf16", request).direct
+    assert not chosen(
+        "4096,4096,4096,NT,bf16xbf16", resolve("fp16x3", precision="fp16x3"), known_devices.find("sm_80")
+    ).direct
+    split = chosen("512,4096,4096,NT,bf16xbf16", of_call(request, (False, True)))
+    assert split.rung.name == "fp16x3" and not split.direct

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import compilations
 import pytest
 
-from fastsgemm.geometry.fp16x3 import file_of, ring
+from fastsgemm.geometry.fp16x3 import direct_ring, file_of, ring
 from fastsgemm.geometry.splitting import Side, split_launch
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.jit import source
@@ -65,6 +65,21 @@ def test_those_of_16_bit_operands_have_them_too(number, pair):
     constants = config.compiled | how | {"ONE_A": int(dtypes.a > 0), "ONE_B": int(dtypes.b > 0), "STAGES": stages}
     [(_, report)] = reports([(file_of(config), constants, "sm_90")])
     assert clean(report) and shared <= 232448, (constants, report)
+    consumers = constants["BM"] // 64
+    assert report.registers * 128 * (consumers + 1) >= 128 * (COPY + consumers * MULTIPLY), (constants, report)
+
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("number", range(len(tiles("sm_90"))))
+def test_the_products_of_16_bit_operands_as_they_lie_have_them_too(number):
+    config = tiles("sm_90")[number]
+    (stages, shared), trans = direct_ring(config), number % 2
+    constants = {
+        "BM": config.BM, "BN": config.BN, "STAGES": stages, "GROUP_M": config.GROUP_M, "TRANS_C": trans,
+        "VEC_C": 1 if trans else 4, "SOURCE": trans, "SYM": int(number % 3 == 0 and not trans), "TYPE": 1 + number % 2,
+    }  # fmt: skip
+    [(_, report)] = reports([("11_half.cu", constants, "sm_90")])
+    assert clean(report) and stages >= 4 and shared <= 232448, (constants, report)
     consumers = constants["BM"] // 64
     assert report.registers * 128 * (consumers + 1) >= 128 * (COPY + consumers * MULTIPLY), (constants, report)
 

@@ -4,6 +4,7 @@ import kernel_texts
 import numpy as np
 import pytest
 import rung_11
+from msgspec import structs
 
 from fastsgemm import sim
 from fastsgemm.call.arrays.library import BFLOAT16
@@ -11,8 +12,10 @@ from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.host import as_float32, write
 from fastsgemm.problem import DTYPES, DType, Dtypes, Sym
+from fastsgemm.request import resolve
 from fastsgemm.sim import Machine
 from fastsgemm.sim.errors import EndlessWaitError, KernelFault, RaceError, UnfinishedProductError
+from fastsgemm.sim.gemm import multiply
 
 BLOCK_K, PAD_K, SPARSE, DENSE = 32, 64, 4, 1 << 20
 U = 2.0**-24
@@ -309,4 +312,144 @@ def test_the_swizzle_of_both_sides_must_agree(kernel, old, monkeypatch):
     kernel_texts.change(monkeypatch, lambda text: text.replace(old, old.replace("/ 2", "/ 1 % 4")), file)
     A, B, C = problem("bf16xbf16", 64, 32, 64)
     rung_11.multiply(A, B, 1.0, 0.0, C, config, Machine(arch))
+    assert worst(C, A, B, 1.0, 0.0, 0 * C) > 1000
+
+
+# Two operands of one type, as they lie: 11_half.cu
+
+DIRECT = {
+    "few rows": Fp16x3Config(BM=64, BN=16, STAGES=7),
+    "parts": Fp16x3Config(BM=64, BN=32, STAGES=7, GROUP_M=2, SPLIT_K=2),
+    "two warpgroups": Fp16x3Config(BM=128, BN=64, STAGES=7, GROUP_M=1),
+}
+
+
+def as_they_lie(dtype, M, N, K, seed=0):
+    """A and B with k contiguous, and lines that begin at multiples of 16 bytes."""
+    draw, line = np.random.default_rng(seed), -(-K // 8) * 8
+    A, B = (of_type(dtype, draw.standard_normal((lines, line)))[:, :K] for lines in (M, N))
+    return A, B.T, draw.standard_normal((M, N)).astype(np.float32)
+
+
+def directly(A, B, alpha, beta, C, config, source=None, machine=None, **how):
+    """Multiply by sgemm on the simulated device; return the files of the kernels."""
+    request = resolve("fp16x3", config, precision="fp16x3", **how)
+    reports = multiply(request, A, B, C, alpha, beta, source, machine or Machine("sm_90"))
+    return [launch.kernel.file for launch, _ in reports]
+
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
+@pytest.mark.parametrize("kind", DIRECT)
+@pytest.mark.parametrize("shape", [(70, 130, 328), (9, 70, 523), (130, 40, 64), (64, 16, 1500), (1, 200, 40)])
+def test_they_are_multiplied_as_they_lie_within_the_bound(shape, kind, dtype):
+    """Also where K ends within a stage, or within 16 bytes, and where a block has several tiles."""
+    A, B, C = as_they_lie(dtype, *shape)
+    old, found = C.copy(), C.copy()
+    files = directly(A, B, 0.7, -1.5, found, DIRECT[kind])
+    assert files[0] == "11_half.cu" and {*files[1:]} <= {"reduce_parts.cu"}
+    assert worst(found, A, B, np.float32(0.7), -1.5, old) < 6
+    found = np.full_like(C, np.nan)
+    directly(A, B, 1.0, 0.0, found, DIRECT[kind])
+    assert worst(found, A, B, 1.0, 0.0, 0 * C) < 6
+
+
+@pytest.mark.parametrize("kind", DIRECT)
+@pytest.mark.parametrize("stages", [1, 2, 3, 9])
+def test_integers_are_exact_as_they_lie(kind, stages):
+    draw = np.random.default_rng(1)
+    A, B = (of_type(DType.BF16, draw.integers(-99, 99, (lines, 64 * stages))) for lines in (66, 30))
+    C = np.full((66, 30), np.nan, np.float32)
+    directly(A, B.T, 1.0, 0.0, C, DIRECT[kind])
+    np.testing.assert_array_equal(C, as_float32(A) @ as_float32(B).T)
+
+
+def test_a_persistent_block_goes_on_with_its_next_tile():
+    """One multiprocessor computes all tiles: the stages of the next are on their way while one is stored."""
+    machine = Machine("sm_90")
+    machine.device = structs.replace(machine.device, multiprocessors=1)
+    A, B, C = as_they_lie(DType.BF16, 200, 60, 300)
+    for config in DIRECT.values():
+        directly(A, B, 1.0, 0.0, C, config, machine=machine)
+        assert worst(C, A, B, 1.0, 0.0, 0 * C) < 6
+
+
+@pytest.mark.parametrize("kind", DIRECT)
+@pytest.mark.parametrize("lying", ["row", "column", "matrix"])
+def test_a_source_and_every_order_of_c(kind, lying):
+    A, B, C = as_they_lie(DType.BF16, 70, 40, 264)
+    source = {"row": C[5], "column": C[:, 7:8], "matrix": C.copy()}[lying]
+    old = np.broadcast_to(source, C.shape)
+    for order in "CF":
+        found = np.full_like(C, np.nan, order=order)
+        directly(A, B, 0.7, -1.5, found, DIRECT[kind], source)
+        assert worst(found, A, B, np.float32(0.7), -1.5, old) < 6
+
+
+@pytest.mark.parametrize("kind", DIRECT)
+def test_a_gram_product_as_it_lies(kind):
+    A, _, _ = as_they_lie(DType.BF16, 130, 8, 264)
+    C = np.zeros((130, 130), np.float32)
+    assert directly(A, A.T, 1.0, 0.0, C, DIRECT[kind])[0] == "11_half.cu"
+    np.testing.assert_array_equal(C, C.T)
+    assert worst(C, A, A.T, 1.0, 0.0, 0 * C) < 6
+
+
+def test_what_is_not_finite_needs_no_guard():
+    A, B, C = as_they_lie(DType.BF16, 70, 40, 100)
+    A[3, 5], A[66, 99], B[7, 9] = (of_type(DType.BF16, np.float32(x)) for x in (np.inf, -np.inf, np.nan))
+    directly(A, B, 1.0, 0.0, C, DIRECT["few rows"])
+    with np.errstate(invalid="ignore"):
+        exact = as_float32(A) @ as_float32(B)
+    finite = np.isfinite(exact)
+    np.testing.assert_array_equal(C[~finite], exact[~finite])
+    assert np.isfinite(C[finite]).all()
+
+
+def test_a_choice_reads_them_as_they_lie():
+    A, B, _ = as_they_lie(DType.F16, 150, 200, 400)
+    C, report = sim.sgemm("fp16x3", None, A, B, precision="fp16x3")
+    assert report.kernel == "fastsgemm_half" and worst(C, A, B, 1.0, 0.0, 0 * C) < 6
+    batch = np.stack([A[:64], A[64:128]])
+    C, report = sim.sgemm("fp16x3", None, batch, B, precision="fp16x3")
+    np.testing.assert_allclose(C[1], as_float32(A[64:128]) @ as_float32(B), rtol=1e-4, atol=1e-4)
+
+
+ANNOUNCED = "    fence_proxy_async();\n    __syncwarp();"
+DIRECT_LEFT_OUT = {
+    "fence for the tensor cores": (ANNOUNCED, "    __syncwarp();", RaceError, "not waited for, or not fenced"),
+    "wait for copies": ("cp_async_wait_group<LAG>();\n", "\n", RaceError, "not waited for, or not fenced"),
+    "wait at the end": ("cp_async_wait_group<0>();\n", "\n", KernelFault, None),
+    "wait for an empty stage": (
+        "mbarrier_wait_parity(ring.empty(ring.stage), ring.phase ^ 1);", "", KernelFault, None,
+    ),
+    "wait for a full stage": ("mbarrier_wait_parity(ring.full(ring.stage), ring.phase);", "", KernelFault, None),
+    "an arrival": ("mbarrier_init(ring.full(stage), 4);", "mbarrier_init(ring.full(stage), 3);", KernelFault, None),
+    "release": ("release(ring, last);\n            store", "store", EndlessWaitError, "never ends"),
+    "too many stages under way": ("LAG = STAGES - 2", "LAG = STAGES - 0", EndlessWaitError, "never ends"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", DIRECT_LEFT_OUT)
+def test_what_must_not_be_left_out_as_they_lie(what, monkeypatch):
+    old, new, error, message = DIRECT_LEFT_OUT[what]
+
+    def edit(text):
+        assert old in text
+        return text.replace(old, new)
+
+    kernel_texts.change(monkeypatch, edit, "11_half.cu")
+    machine = Machine("sm_90")
+    machine.device = structs.replace(machine.device, multiprocessors=1)
+    A, B, C = as_they_lie(DType.BF16, 130, 16, 2048)
+    with pytest.raises(error, match=message):
+        directly(A, B, 1.0, 0.0, C, DIRECT["few rows"], machine=machine)
+
+
+def test_another_swizzle_is_another_product(monkeypatch):
+    kernel_texts.change(
+        monkeypatch, lambda text: text.replace("piece ^ line % 8", "piece ^ line / 2 % 8"), "11_half.cu"
+    )
+    A, B, C = as_they_lie(DType.BF16, 64, 16, 128)
+    directly(A, B, 1.0, 0.0, C, DIRECT["few rows"])
     assert worst(C, A, B, 1.0, 0.0, 0 * C) > 1000

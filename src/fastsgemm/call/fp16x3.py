@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastsgemm.call import half
 from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
 from fastsgemm.call.splitting import Pairs, Unsplit, add_split, maxima_bytes, pairs_at
 from fastsgemm.config import Fp16x3Config
@@ -71,6 +72,9 @@ def add_product(
     _add_scale(draft, sym, c, source)
     for index in draft.in_turn(np.ndindex(c.extents)):
         one_a, one_b, one_c = (each.at(index) for each in (a, b, c))
+        if choice.direct:
+            half.add_product(draft, choice, sym, one_a, one_b.transposed, one_c, source and source.at(index))
+            continue
         _Builder(draft, choice, sym, one_a, one_b.transposed, one_c, source and source.at(index)).add(places)
 
 

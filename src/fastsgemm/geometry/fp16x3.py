@@ -14,6 +14,7 @@ from msgspec import Struct
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry.grid import triangle_tiles
 from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.variants import Operand
 from fastsgemm.problem import DType, Dtypes, Sym
 
 BLOCK_K = 32  # steps of k in the 128 bytes of a line
@@ -24,6 +25,8 @@ _INFO_BYTES, _WHERE_BYTES = 8, 4 * SPARSE  # of a line
 _ALIGNMENT = 256  # bytes: of every array in workspace
 REDUCE_THREADS = GUARD_THREADS = 256  # of a block of reduce_fp16x3.cu and of guard_fp16x3.cu
 _REDUCE_SIDE = 32  # rows and columns of a block of reduce_fp16x3.cu that adds up one triangle
+_DIRECT = "sm_90"  # the architecture of 11_half.cu
+_PIECE_BYTES, _PIECE = 16, 8  # that a thread of 11_half.cu copies at a time; in elements
 _SCRATCH_BYTES = 1280  # through which a warp of 11_fp16x3.cu stores, where its rows of a stage have too few
 _SWIZZLE_PERIOD, _BARRIER_BYTES = 1024, 16  # of 11_fp16x3.cu: where tiles begin, and the two barriers of a stage
 _QUAD = 4  # columns of C that a thread of reduce_fp16x3.cu has
@@ -217,6 +220,26 @@ def ring(config: TileConfig, dtypes: Dtypes) -> tuple[int, int]:
     scratch = config.BM // 16 * _SCRATCH_BYTES if dtypes.a else 0  # of each warp that multiplies
     stages = (config.shared_bytes - _SWIZZLE_PERIOD - scratch) // (stage + _BARRIER_BYTES)
     return stages, _SWIZZLE_PERIOD + stages * (stage + _BARRIER_BYTES) + scratch
+
+
+def direct_ring(config: Fp16x3Config) -> tuple[int, int]:
+    """Return the stages of ``11_half.cu`` with the tile of a config, and the shared memory of a block in bytes.
+
+    A stage has 64 steps of k of 16 bits. As many stages as fit where those of float32 operands do.
+    """
+    stage, scratch = (config.BM + config.BN) * LINE_BYTES, config.BM // 16 * _SCRATCH_BYTES
+    stages = (config.shared_bytes - _SWIZZLE_PERIOD - scratch) // (stage + _BARRIER_BYTES)
+    return stages, _SWIZZLE_PERIOD + stages * (stage + _BARRIER_BYTES) + scratch
+
+
+def is_direct(arch: str, a: Operand, b: Operand) -> bool:
+    """Return whether ``11_half.cu`` can read these operands as they lie: of one 16-bit type, k contiguous, aligned."""
+    lines = (a, b.transposed)
+    return (
+        arch == _DIRECT and a.dtype is b.dtype and a.dtype > 0
+        and all(not each.how.trans and each.misalignment % _PIECE_BYTES == 0 for each in lines)
+        and all(step % _PIECE == 0 for each in lines for step in (each.how.ld, *each.steps))
+    )  # fmt: skip
 
 
 def orientations(config: TileConfig) -> Iterator[bool]:

@@ -14,11 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fastsgemm import rungs
-from fastsgemm.config import Config
+from fastsgemm.config import Config, Fp16x3Config
 from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import DIMENSIONS
-from fastsgemm.geometry.fp16x3 import TileConfig
+from fastsgemm.geometry.fp16x3 import TileConfig, is_direct
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import fp16x3, half
 from fastsgemm.heuristics.database import cached
@@ -44,6 +44,8 @@ class Choice(Struct, frozen=True):
         The config of rung 11; None: an IEEE kernel is quicker, or was asked for.
     trans_c : bool
         Rung 11 computes the transposed product.
+    direct : bool
+        It reads 16-bit operands as they lie, and splits none.
     ms : float or None
         Measured or predicted device time, packing included.
     rule : str
@@ -71,6 +73,7 @@ class Choice(Struct, frozen=True):
     tensor_ms: float | None = None
     ieee_ms: float | None = None
     triangle: bool = False
+    direct: bool = False
     look: Callable[[], tuple[Way, ...]] = tuple
 
     @property
@@ -173,12 +176,17 @@ def _choose(
         layout = "NT"[a.how.trans] + "NT"[b.how.trans]
         dtypes = Dtypes(a.dtype, b.dtype)
         problem = Problem(c.shape[0], c.shape[1], a.shape[1], layout, math.prod(extents), dtypes=dtypes)
+        direct = not any(request.split) and is_direct(device.arch, a, b)
         if request.config is not None:
             tile: TileConfig = request.config  # type: ignore[assignment]  # `fp16x3.check_config` saw to it
-            return Choice((), tile, not sym and fp16x3.orientation(device, problem, tile), triangle=bool(sym))
+            direct = direct and isinstance(tile, Fp16x3Config)
+            trans_c = not sym and fp16x3.orientation(device, problem, tile)
+            return Choice((), tile, trans_c, triangle=bool(sym), direct=direct)
         split_a, split_b = (not before for before in request.split)
         if request.gram:  # the pairs of one operand are those of the other
             split_a, split_b = split_a and split_b, False
+        if direct:
+            split_a = split_b = False
         how = fp16x3.Symmetry(bool(sym), request.gram)
         ieee = rival = None
         if rung is None and not dtypes.are_float32:
@@ -190,7 +198,7 @@ def _choose(
             bool(sym),
         )  # fmt: skip
         if tensor.config is not None:
-            return choice
+            return replace(choice, direct=direct and isinstance(tensor.config, Fp16x3Config))
         ieee = ieee or _choose(device, _ieee(request), a, b, c, extents)
         return replace(ieee, why=choice.why, tensor_ms=choice.tensor_ms, ieee_ms=choice.ieee_ms)
     if request.config is not None:

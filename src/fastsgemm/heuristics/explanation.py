@@ -60,6 +60,8 @@ class Explanation:
     def _improvement(self) -> tuple[str | None, str]:
         """The command, and what it would do, or why there is none."""
         found, rung = self.choice, self.choice.rung
+        if not self.problem.dtypes.are_float32:
+            return None, "tuning takes float32 operands; 16-bit operands use the same constants"
         if found.tile is not None:
             if fp16x3_rates.load(self.device.arch, self.device.name).device == self.device.name:
                 return None, "its times were measured on this device"
@@ -181,7 +183,8 @@ def _of_rung_11(problem: Problem, found: Choice) -> list[str]:
     lines = [f"constants  {constants}{', swap_ab' if found.trans_c else ''}"]
     if found.ms is not None:
         rate = tflops(problem, found.ms)
-        lines.append(f"time       {found.ms:.4g} ms, {rate:.4g} TFLOP/s (predicted, with splitting)")
+        how = "operands as they lie" if found.direct else "with splitting"
+        lines.append(f"time       {found.ms:.4g} ms, {rate:.4g} TFLOP/s (predicted, {how})")
     return lines
 
 

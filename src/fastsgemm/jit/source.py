@@ -33,7 +33,7 @@ HELPERS = {
     "reduce_segments": SEGMENT_REDUCTION | {"SOURCE": 0, "SYM": 0},
 }
 
-_HOPPER_ONLY = ("11_fp16x3.cu",)  # wgmma and setmaxnreg
+_HOPPER_ONLY = ("11_fp16x3.cu", "11_half.cu")  # wgmma and setmaxnreg
 
 _BLOCK = re.compile(r"// constants:begin.*?// constants:end", re.DOTALL)
 _CONSTANT = re.compile(r"^constexpr int (\w+) = (-?\d+);", re.MULTILINE)

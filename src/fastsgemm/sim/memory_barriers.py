@@ -7,6 +7,9 @@ barrier counted. At a barrier of the block, every warp takes over the knowledge 
 
 A bulk copy is an access by its memory barrier at the end of the barrier's current phase. So a warp must wait for that
 phase before it reads the data, and a warp must know of all reads of the old data before it starts a copy.
+
+What a warp copies by cp.async is an access by that warp, once its thread has waited for the copy and then executed a
+proxy fence (fence.proxy.async). So wgmma must not read it before, and not without knowledge of that access.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ BYTES = 8  # of a memory barrier
 UNIT = 16  # bytes of shared memory that share one entry
 _MOST = 64  # memory barriers of a block
 _NOBODY = -1
+_UNFENCED = 1 << 62  # when a unit was written that the async proxy may not see yet
 
 
 @dataclass
@@ -70,6 +74,8 @@ class _Block:
     written_at: Array
     read_at: Array  # (units, warps)
     readers: Array = field(init=False)  # products in flight that read each unit
+
+    unfenced: dict[int, list[Array]] = field(default_factory=dict)  # by lane: units that its copies have written
 
     def __post_init__(self) -> None:
         self.readers = np.zeros(len(self.writer), np.int32)
@@ -166,6 +172,45 @@ class MemoryBarriers:
         barrier.bytes -= size
         _end_phase(barrier)
 
+    def overwrite(self, lanes: Lanes, at: Instruction, addresses: Array, size: int) -> None:
+        """Note that the lanes that execute start to copy `size` bytes to each address, by cp.async.
+
+        Raises
+        ------
+        RaceError
+            A product in flight reads the old data, or the lane has not waited for a read of it.
+        """
+        for nth, (lane, address) in enumerate(zip(lanes.executing, addresses, strict=True)):
+            block = self._blocks.get(int(lanes.row[lane]))
+            if block is None:
+                continue
+            units = slice(int(address) // UNIT, -(-(int(address) + size) // UNIT))
+            if block.readers[units].any():
+                self._race(lanes, at, nth, int(address), "which a product in flight reads")
+            unordered = block.read_at[units] > block.known[self._warp(lanes, lane)][: self._warps]
+            if unordered.any():
+                reader = int(np.argmax(unordered.any(axis=0)))
+                self._race(lanes, at, nth, int(address), f"which warp {reader} reads, and has not waited for it")
+            block.writer[units], block.written_at[units] = self._warp(lanes, lane), _UNFENCED
+
+    def written(self, lanes: Lanes, lane_numbers: Array, addresses: Array, size: int) -> None:
+        """Note that cp.async has written `size` bytes at each address, for lanes that have waited for it."""
+        for lane, address in zip(lane_numbers, addresses, strict=True):
+            block = self._blocks.get(int(lanes.row[lane]))
+            if block is not None:
+                units = np.arange(int(address) // UNIT, -(-(int(address) + size) // UNIT))
+                block.unfenced.setdefault(int(lane), []).append(units)
+
+    def fence(self, lanes: Lanes) -> None:
+        """Let the async proxy see what the lanes that execute have written."""
+        for lane in lanes.executing:
+            block = self._blocks.get(int(lanes.row[lane]))
+            if block is None:
+                continue
+            warp = self._warp(lanes, lane)
+            for units in block.unfenced.pop(int(lane), ()):
+                block.written_at[units] = block.known[warp, warp]
+
     def check_read(self, lanes: Lanes, at: Instruction, lane: int, units: Array) -> Array:
         """Return which units bulk copies wrote, having checked that a lane's warp has waited for them.
 
@@ -185,6 +230,8 @@ class MemoryBarriers:
         flying = written & (known[writer] < block.written_at[units])
         if flying.any():
             what = f"reads shared memory at {int(units[np.argmax(flying)]) * UNIT} to which a bulk copy is in flight"
+            if (writer[flying] < self._warps).any():
+                what = what.replace("a bulk copy is in flight", "a copy was not waited for, or not fenced for it")
             lanes.fail(RaceError, at, nth, what)
         return written
 

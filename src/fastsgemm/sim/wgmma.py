@@ -31,7 +31,7 @@ _ROWS = 8  # one after the other; the description says where the next eight lie
 _ROW_BYTES = {1: 128, 2: 64}  # by the swizzle in a description
 _LINE_BITS, _CHUNK_BITS = 7, 4  # the bits of an address from here on number 128 bytes, and the chunks in them
 _PLAIN = (Constant(1), Constant(1), Constant(0), Constant(0))  # neither negated nor transposed
-_PRODUCT = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.f16\.f16")
+_PRODUCT = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(b?f16)\.\2")
 _MOVES = ("mov.f32", "mov.b32", "mov.u32")
 
 
@@ -111,7 +111,7 @@ def _registers(operand: Operand) -> tuple[Register, ...]:
 
 def _product(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
     target, first, second, condition, *rest = operands(instruction, 8)
-    columns = int(match[1])
+    columns, of_bfloat16 = int(match[1]), match[2] == "bf16"
     if not isinstance(target, Vector) or len(target.items) != columns // 2 or tuple(rest) != _PLAIN:
         raise unknown(instruction)
     sums = [(slots.register(item), slots.stored(item)) for item in target.items]
@@ -122,8 +122,8 @@ def _product(instruction: Instruction, index: int, slots: Slots, match: re.Match
         groups = np.flatnonzero(check_warpgroups(batch, instruction))
         numbers = [slot for slot, _ in sums]
         batch.products.start(batch, instruction, numbers)
-        left = _tiles(batch, instruction, a, groups, _M)
-        right = _tiles(batch, instruction, b, groups, columns)
+        left = _tiles(batch, instruction, a, groups, _M, of_bfloat16)
+        right = _tiles(batch, instruction, b, groups, columns, of_bfloat16)
         old = np.zeros((len(groups), _M, columns), np.float32)
         keeps = _uniform(batch, instruction, accumulate, groups)
         if keeps.any():
@@ -145,8 +145,10 @@ def _uniform(batch: Batch, instruction: Instruction, slot: int, groups: Array) -
     return np.asarray(values[:, 0])
 
 
-def _tiles(batch: Batch, instruction: Instruction, slot: int, groups: Array, rows: int) -> Array:
-    """Return the (warpgroups, rows, 16) float16 tiles that a register describes, and note that they are read."""
+def _tiles(
+    batch: Batch, instruction: Instruction, slot: int, groups: Array, rows: int, of_bfloat16: bool = False
+) -> Array:
+    """Return the (warpgroups, rows, 16) tiles that a register describes, as floats, and note that they are read."""
     tiles = []
     for group, description in zip(groups, _uniform(batch, instruction, slot, groups), strict=True):
         address = _places(instruction, int(description), rows)
@@ -162,7 +164,11 @@ def _tiles(batch: Batch, instruction: Instruction, slot: int, groups: Array, row
             written = batch.mbarriers.check_read(batch, instruction, first, units)
         batch.products.read(batch.mbarriers, row, warps, units, lane)
         tile = batch.shared.get(row, address).view(np.float16)
-        tiles.append(np.where(np.repeat(written.reshape(address.shape), CHUNK // 2, axis=1), tile, np.float16(np.nan)))
+        if of_bfloat16:
+            tile = (tile.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+        tiles.append(
+            np.where(np.repeat(written.reshape(address.shape), CHUNK // 2, axis=1), tile, tile.dtype.type(np.nan))
+        )
     return np.stack(tiles)
 
 

@@ -1,0 +1,205 @@
+// Rung 11 for two operands of one 16-bit type, on Hopper (sm_90a): bfloat16 or float16 as they lie, with
+// float32 results of float32's accuracy. The tensor cores take the elements themselves, so nothing is split,
+// scaled or repaired. What changed since 11_fp16x3.cu:
+// - The operands are the caller's. A whole warpgroup copies them by cp.async, 16 bytes a thread, to their
+// places
+//   in the 128-byte swizzle: no tensor map, so that a CUDA graph or XLA can pass everything on as plain
+//   numbers. Each thread waits for its own copies, shows them to the tensor cores (fence.proxy.async), and
+//   its warp arrives at the memory barrier of the stage. LAG stages are on their way meanwhile.
+// - A stage has 64 steps of k, which are one chain: it is promoted to FP32 registers while the next is
+// computed.
+// - A warp lays what it stores in shared memory of its own.
+//
+// Assumes: both operands have k contiguous, lda and ldb are multiples of 8, and addresses of 16 bytes. A is
+// M x K, B is N x K. Of several parts of K, part p writes its plain sums to C + p * part_stride, for
+// reduce_parts.cu to add.
+//
+// Grid: any number of blocks; best is min(SMs, tiles * parts). Block: THREADS. Dynamic shared memory: SHARED.
+#include "device/mbarrier.cuh"
+#include "device/promoted_wgmma.cuh"
+#include "device/global_memory.cuh"
+#include "device/scaled_store.cuh"
+#include "device/raster.cuh"
+#include "device/dependent_launch.cuh"
+
+// constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
+constexpr int BM = 128;     // rows of C per tile: 64 or 128, 64 per warpgroup
+constexpr int BN = 128;     // columns of C per tile: 16, 32, 64 or 128
+constexpr int STAGES = 6;   // of the ring, (BM + BN) * 128 bytes each: at least 4, and all in 226 KB
+constexpr int GROUP_M = 8;  // tile rows of C that are walked together, for L2
+constexpr int TRANS_C = 0;  // 1: C is column-major
+constexpr int VEC_C = 4;    // floats per store: 4 if C and ldc have 16-byte alignment and TRANS_C = 0, else 1
+constexpr int SOURCE = 0;   // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
+constexpr int SYM = 0;      // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
+constexpr int TYPE = 1;     // of the elements: 1: bfloat16, 2: float16
+// constants:end
+
+constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
+constexpr int THREADS = 128 * (CONSUMERS + 1);
+constexpr int STEPS = 64;  // of k in a stage, which are 128 bytes of a line
+constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;  // bytes
+constexpr int SWIZZLE_PERIOD = 1024;  // bytes: tiles begin at multiples
+constexpr int SHARED = SWIZZLE_PERIOD + STAGES * (STAGE + 16) + CONSUMERS * 4 * STORE_SCRATCH * 4;
+// Stages that are on their way. A stage that is filled again was released once the one after it was full.
+constexpr int LAG = STAGES - 2;
+constexpr int COPY_REGISTERS = 40, MULTIPLY_REGISTERS = 232;  // see 11_fp16x3.cu
+static_assert((BM == 64 || BM == 128) && (BN == 16 || BN == 32 || BN == 64 || BN == 128),
+              "the kernel is written for such tiles");
+static_assert(STAGES >= 4 && SHARED <= 232448, "a block has 227 KB of shared memory");
+static_assert(TYPE == 1 || TYPE == 2, "operands have 16 bits");
+
+// The ring of stages, and the stage that a role has reached.
+struct Ring {
+    static constexpr int BN = ::BN, PROMOTE_STAGES = 1, STAGE_A = ::STAGE_A;
+
+    unsigned base;  // shared address of stage 0; the barriers follow the last stage
+    int stage = 0;
+    unsigned phase = 0;
+
+    __device__ __forceinline__ unsigned data(int stage) const { return base + stage * STAGE; }
+    __device__ __forceinline__ unsigned full(int stage) const { return base + STAGES * STAGE + stage * 8; }
+    __device__ __forceinline__ unsigned empty(int stage) const {
+        return base + STAGES * (STAGE + 8) + stage * 8;
+    }
+    __device__ __forceinline__ void next() {
+        if (++stage == STAGES) stage = 0, phase ^= 1;
+    }
+};
+
+// What a block works on: a tile of C, and a part of K.
+struct Work {
+    Tile tile;
+    int part;
+    int first, stages;  // steps of k before the part, and its stages
+
+    __device__ __forceinline__ Work(int M, int N, int K, int part_steps, unsigned tiles, unsigned number)
+        : tile(tile_of_block<BM, BN, GROUP_M, SYM>(M, N, number % tiles)),
+          part(number / tiles),
+          first(part * part_steps),
+          stages((min(part_steps, K - first) + STEPS - 1) / STEPS) {}
+};
+
+// What device/scaled_store.cuh is compiled for.
+struct Layout {
+    static constexpr int BM = ::BM, BN = ::BN, TRANS_C = ::TRANS_C, VEC_C = ::VEC_C, SYM = ::SYM;
+    static constexpr Triangle TRIANGLE = SYM ? Triangle::LOWER : Triangle::WHOLE;
+    static_assert(!(SYM && TRANS_C), "with SYM, the transpose of what is stored is stored as well");
+};
+
+// A thread's share of the lines of a tile: one piece of 16 bytes, eight steps of k, of every 16th line.
+struct Lines {
+    const unsigned short *from;  // its piece of its first line
+    long long step;              // elements from one of its lines to the next
+    int left;                    // lines from its first one on that exist
+
+    __device__ __forceinline__ Lines(const unsigned short *X, long long ld, int first, int lines, int k)
+        : step(16 * ld), left(lines - first - int(threadIdx.x) % 128 / 8) {
+        from = X + (first + int(threadIdx.x) % 128 / 8) * ld + k + threadIdx.x % 8 * 8;
+    }
+    // Start copying COUNT lines of a stage to shared memory, of which `steps` steps of k exist.
+    template <int COUNT>
+    __device__ __forceinline__ void copy(unsigned to, int steps) {
+        const int line = threadIdx.x % 128 / 8, piece = threadIdx.x % 8;
+        const int bytes = max(0, min(16, 2 * (steps - piece * 8)));
+        to += line * 128 + (piece ^ line % 8) * 16;
+#pragma unroll
+        for (int i = 0; i < COUNT; i += 16) {
+            const bool inside = i < left && bytes > 0;
+            const unsigned short *place = inside ? from + i / 16 * step : from;
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + i * 128),
+                         "l"(__cvta_generic_to_global(place)), "r"(inside ? bytes : 0)
+                         : "memory");
+        }
+        from += STEPS;
+    }
+};
+
+// Let the tensor cores read the oldest stage that was not announced yet, of which this thread's copies are
+// complete.
+__device__ __forceinline__ void announce(Ring &announced) {
+    fence_proxy_async();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(announced.full(announced.stage));
+    announced.next();
+}
+
+// Copy what the tiles of this block need, stage after stage. By one warpgroup.
+__device__ __forceinline__ void copy_tiles(const unsigned short *A, long long lda, const unsigned short *B,
+                                           long long ldb, Ring ring, int M, int N, int K, int part_steps,
+                                           unsigned tiles, unsigned works) {
+    Ring announced = ring;
+    int flying = 0;  // stages that were not announced yet
+    for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
+        const Work work(M, N, K, part_steps, tiles, number);
+        Lines a(A, lda, work.tile.m, M, work.first), b(B, ldb, work.tile.n, N, work.first);
+        int steps = min(part_steps, K - work.first);
+#pragma unroll 1
+        for (int i = 0; i < work.stages; ++i, steps -= STEPS) {
+            mbarrier_wait_parity(ring.empty(ring.stage), ring.phase ^ 1);
+            a.copy<BM>(ring.data(ring.stage), steps);
+            b.copy<BN>(ring.data(ring.stage) + STAGE_A, steps);
+            cp_async_commit_group();
+            ring.next();
+            if (flying == LAG) {
+                cp_async_wait_group<LAG>();
+                announce(announced);
+            } else {
+                ++flying;
+            }
+        }
+    }
+    cp_async_wait_group<0>();
+    for (; flying > 0; --flying) announce(announced);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    fastsgemm_half(const unsigned short *A, long long lda, const unsigned short *B, long long ldb, int M,
+                   int N, int K, int part_steps, float alpha, float beta, float *__restrict__ C,
+                   long long ldc, long long part_stride, const float *source, long long source_row,
+                   long long source_column) {
+    extern __shared__ unsigned char shared[];
+    const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+    Ring ring{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD};
+    // The shuffle tells the compiler that the value is the same in all threads of a warp.
+    const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0), warpgroup = warp / 4;
+    const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);
+    const bool split = part_steps < K;
+    const unsigned works = tiles * ((K + part_steps - 1) / part_steps);
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < STAGES; ++stage) {
+            mbarrier_init(ring.full(stage), 4);               // one thread of each warp that copies
+            mbarrier_init(ring.empty(stage), 4 * CONSUMERS);  // and of each that multiplies
+        }
+        fence_mbarrier_init();
+        fence_proxy_async();
+    }
+    __syncthreads();
+    launch_dependents();
+    griddepcontrol_wait();
+
+    const OldValues<SOURCE, TRANS_C> old(source, source_row, source_column);
+    if (warpgroup == CONSUMERS) {
+        setmaxnreg_dec<COPY_REGISTERS>();
+        copy_tiles(A, lda, B, ldb, ring, M, N, K, part_steps, tiles, works);
+    } else {
+        setmaxnreg_inc<MULTIPLY_REGISTERS>();
+        const unsigned own = ring.base + STAGES * (STAGE + 16) + warp * STORE_SCRATCH * 4 - address;
+        for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
+            const Work work(M, N, K, part_steps, tiles, number);
+            float sum[BN / 2] = {};
+            const auto last = multiply_chains(
+                sum, ring, work.stages, [&](float (&chain)[BN / 2], const StageGroup<1> &group) {
+                    const unsigned a = ring.data(group.stage[0]) + warpgroup * 64 * 128,
+                                   b = ring.data(group.stage[0]) + STAGE_A;
+#pragma unroll
+                    for (int k = 0; k < 4; ++k)
+                        wgmma_mma_async<BN, TYPE>(chain, matrix_descriptor(a + k * STEP),
+                                                  matrix_descriptor(b + k * STEP), k > 0);
+                });
+            release(ring, last);
+            store_triangles<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
+                                    work.tile.n, M, N, split ? 1.0f : alpha, nullptr, nullptr,
+                                    split ? 0.0f : beta, C + work.part * part_stride, ldc, old);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+"""Rung 11 for two operands of one 16-bit type that lie so that tensor cores take them as they are: ``11_half.cu``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
+from fastsgemm.config import Fp16x3Config
+from fastsgemm.geometry import fp16x3 as geometry
+from fastsgemm.geometry import grid
+from fastsgemm.geometry.batch import ONE_PRODUCT, BatchAndSource
+from fastsgemm.geometry.fp16x3 import BLOCK_K
+from fastsgemm.geometry.layout import ITEM, line_vector
+from fastsgemm.geometry.matrix import Matrix
+from fastsgemm.heuristics.choice import Choice
+from fastsgemm.jit.source import helper_spec, spec
+from fastsgemm.problem import Sym
+
+_ONE, _ZERO = np.float32(1.0), np.float32(0.0)
+
+
+def add_product(
+    draft: Draft, choice: Choice, sym: Sym, a: Matrix, b: Matrix, c: Matrix, source: Matrix | None = None
+) -> None:
+    """Add the launches of one product C <- alpha * A @ B + beta * C.
+
+    Parameters
+    ----------
+    draft : Draft
+    choice : Choice
+    sym : Sym
+    a, b : Matrix
+        See `fastsgemm.geometry.fp16x3.is_direct`; `b` is seen as (N, K).
+    c : Matrix
+        Row-major.
+    source : Matrix, optional
+        What beta multiplies, if that is not C.
+    """
+    config, (M, K), N = choice.tile, a.shape, b.shape[0]
+    assert isinstance(config, Fp16x3Config) and a.stored is not None and b.stored is not None and c.stored is not None
+    t = geometry.tiling(config, M, N, K, choice.trans_c, draft.traits.multiprocessors, sym)
+    into, ldc, read, of_source = c, c.stored.ld, beta_read(source), source
+    alpha: Argument = Scalar.ALPHA
+    beta: Argument = Scalar.BETA
+    of_kernel = sym
+    if t.parts > 1:  # alpha and beta are for the sum
+        alpha, beta, ldc, read, of_source = _ONE, _ZERO, N, None, None
+        of_kernel = Sym.LOWER if sym else sym  # what adds the parts up stores both triangles
+        sums = draft.reserve(ITEM * t.parts * M * N, "the partial sums of split-K")
+        into = Matrix(sums, (t.parts, M, N), (M * N, N, 1), name="W")
+    vec = 1 if t.trans_c else line_vector(ldc, into.misalignment)
+    stages, shared_bytes = geometry.direct_ring(config)
+    operands, strides = [(a, a.stored.ld, M), (b, b.stored.ld, N)], of_source.inner_strides if of_source else (0, 0)
+    if t.trans_c:
+        operands.reverse()
+        strides = strides[::-1]
+    (first, lda, rows), (second, ldb, columns) = operands
+    constants = {
+        "BM": config.BM, "BN": config.BN, "STAGES": stages, "GROUP_M": config.GROUP_M, "TRANS_C": int(t.trans_c),
+        "VEC_C": vec, "SOURCE": min(vec, of_source.width) if of_source else 0, "SYM": int(of_kernel),
+        "TYPE": int(a.dtype),
+    }  # fmt: skip
+    draft.add(
+        spec("11_half.cu", constants), (t.grid,), config.threads,
+        (
+            first, lda, second, ldb, *map(np.int32, (rows, columns, K, BLOCK_K * t.part_blocks)), alpha, beta, into,
+            ldc, M * N, of_source or 0, *strides,
+        ),
+        writes=(Write(into, not of_kernel, read),), shared_bytes=shared_bytes, when=When.READS,
+    )  # fmt: skip
+    if t.parts > 1:
+        adders, threads = grid.reduction_blocks(M, N, t.parts, sym=sym)
+        draft.add(
+            helper_spec("reduce_parts", int(source is not None), sym), (adders,), threads,
+            (
+                *map(np.int32, (M, N, t.parts)), into, M * N, Scalar.ALPHA, Scalar.BETA, c, *c.inner_strides,
+                ONE_PRODUCT if source is None else BatchAndSource(ONE_PRODUCT, source),
+            ),
+            writes=(Write(c, sym in (Sym.WHOLE, Sym.BOTH), beta_read(source)),), early=True, when=When.READS,
+        )  # fmt: skip
