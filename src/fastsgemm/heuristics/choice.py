@@ -7,7 +7,7 @@ the rules.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 from msgspec import Struct
@@ -195,10 +195,8 @@ def _choose(
         return Choice((share,), triangle=bool(sym) and rung.computes_triangles, look=lambda: ())
     extents = extents[-DIMENSIONS:]  # those of one launch
     search = Search(knowledge(device), rung, in_order)
-    symmetric = partial(search.symmetric_ways, gram=request.gram, declared=bool(request.symmetric))
-    list_ways = symmetric if sym else search.ways
-    best = next(list_ways(a, b, c, extents))
-    look = partial(_all_ways, search, list_ways, (a, b, c), extents)
+    best = next(search.ways(request, a, b, c, extents))
+    look = partial(_all_ways, search, request, (a, b, c), extents)
     first = max(best.shares, key=lambda share: share.rows[1] * share.columns[1])
     return Choice(best.shares, None, False, best.ms, first.rule, first.evidence, triangle=best.triangle, look=look)
 
@@ -213,12 +211,12 @@ def _transposed(choice: Choice) -> Choice:
 
 def _all_ways(
     search: Search,
-    list_ways: Callable[..., Iterator[Way]],
+    request: Request,
     operands: tuple[Operand, Operand, Operand],
     extents: tuple[int, ...],
 ) -> tuple[Way, ...]:
     """Return the ways that were compared, and those with every other config for operands as they lie."""
-    best, *others = list_ways(*operands, extents)
+    best, *others = search.ways(request, *operands, extents)
     problem = variants.dense_problem(*operands, extents=extents)
     span = (0, problem.M), (0, problem.N)
     ranking = [Way(AS_THEY_LIE, (pick.share(*span),), pick.ms, pick.cost) for pick in search.ranking(problem)]

@@ -26,6 +26,7 @@ from fastsgemm.heuristics.shares import Pick, Way
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import Problem, Sym
+from fastsgemm.request import Request
 
 FIRST = 80  # sm_80, whose tensor cores the kernels are written for
 MOST_PRODUCTS = 1024  # of a batch: each has several launches of its own
@@ -139,7 +140,8 @@ def _choose(
     search = Search(knowledge(device), None, False)
     rival: Pick | Way = search.pick(problem)
     if symmetry.result:
-        rival = next(search.symmetric_ways(*dense_operands(problem), extents_of(problem), symmetry.gram))
+        request = Request(symmetric=Sym.WHOLE if symmetry.gram else Sym.BOTH, gram=symmetry.gram)
+        rival = next(search.ways(request, *dense_operands(problem), extents_of(problem)))
     if rival.ms is None:
         return Fp16x3Choice(config, trans_c, ms, None, "no time of an IEEE kernel is known")
     rung = rival.rung if isinstance(rival, Pick) else rival.shares[0].rung

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -9,7 +10,6 @@ from msgspec.structs import replace
 
 from fastsgemm.config import Config
 from fastsgemm.geometry.layout import Pair
-from fastsgemm.heuristics.cost_model import Prediction
 from fastsgemm.heuristics.database_entries import Curve, Record
 from fastsgemm.rungs import Rung
 
@@ -87,10 +87,21 @@ class Way(Struct, frozen=True):
 
 
 class Pick(NamedTuple):
-    """The config that one product gets; see `Share` and `Way`."""
+    """The config that one product gets; see `Share` and `Way`.
+
+    Attributes
+    ----------
+    rung : Rung
+    known : Config or callable
+        The config, or what makes it: most products only have their times compared.
+    rule : str
+    evidence : Record or Curve
+    ms : float or None
+    cost : float
+    """
 
     rung: Rung
-    known: Config | Prediction
+    known: Config | Callable[[], Config]
     rule: str
     evidence: Record | Curve
     ms: float | None
@@ -98,8 +109,8 @@ class Pick(NamedTuple):
 
     @property
     def config(self) -> Config:
-        """The config, which is made when it is asked for: most products only have their times compared."""
-        return self.known.config if isinstance(self.known, Prediction) else self.known
+        """The config, with the partial accumulators and parts of K that `ms` is for."""
+        return self.known() if callable(self.known) else self.known
 
     def share(self, rows: Pair, columns: Pair, packed: Packed = NOTHING) -> Share:
         """Return this as a share of a product."""
