@@ -194,9 +194,9 @@ class CostModel:
             }
         shortest = [partial_accumulators.shortest(fit.curve.config, self._shared_limit) for fit in self.fits]
         chains = [partial_accumulators.chains_of(fit.curve.config) for fit in self.fits]
-        each = Options(
-            **of_configs(self.fits, self._sms), **of_parts, split=more, whole=~more, chains=chains, shortest=shortest
-        )
+        once, more_each = np.array([fit.numbers.tail for fit in self.fits]).T - [[0.0], [1.0]]
+        of_parts |= {"split": more, "once": np.where(more, 0.0, once), "each": np.where(more, 0.0, more_each)}
+        each = Options(**of_configs(self.fits, self._sms), **of_parts, chains=chains, shortest=shortest)
         return Options(*(np.broadcast_to(one, (rows, len(self.fits))).ravel().astype(np.float64) for one in each))
 
     def _ordered(self, fit: Fit, parts: int) -> Config | None:
@@ -329,7 +329,7 @@ class CostModel:
         depth = steps
         if any(one.K % self._whole_k for one in each):
             rest = np.fmod(p.K, o.tile_k)
-            depth = depth + (o.once * np.minimum(rest, 1.0) + o.each * rest) * o.whole
+            depth = depth + o.once * np.minimum(rest, 1.0) + o.each * rest
         return steps, np.maximum(depth, o.few) - o.few, parts
 
     def _without(self, products: Sequence[Product], cost: Floats) -> Floats:

@@ -39,14 +39,15 @@ class Options(NamedTuple):
     few, bend : array
         Steps of k of the shortest K that was measured, and from there to the bend.
     tile_k, once, each : array
-        Steps of k of a tile, and how many more a ragged last one costs: once, and for each of its steps.
+        Steps of k of a tile, and how many more a ragged last one costs with K in one part: once, and for each of its
+        steps.
     guard, shared : array
         How many times longer steps take with bounds checks, and the share of them that rows of tiles save.
     part_k, depth : array
         K is divided by the first, rounded up and multiplied by the second for the steps of a part; both are 1 with K in
         one part. In order, `part_k` are the steps of a part.
-    split, whole : array
-        1 and 0 with more than one part of K, else 0 and 1.
+    split : array
+        1 with more than one part of K, else 0.
     least_k, most_tiles : array
         The least K that is divided into so many parts, and with how many tiles it is not.
     chains, shortest : array
@@ -70,7 +71,6 @@ class Options(NamedTuple):
     part_k: Any
     depth: Any
     split: Any
-    whole: Any
     least_k: Any
     most_tiles: Any
     chains: Any
@@ -84,13 +84,12 @@ def of_configs(fits: Sequence[Fit], multiprocessors: float) -> dict[str, Any]:
     configs = [fit.curve.config for fit in fits]
     BM, BN = floats(c.BM for c in configs), floats(c.BN for c in configs)
     narrow = np.array([fit.rung.narrow for fit in fits])
-    once, each = np.array([fit.numbers.tail for fit in fits]).T - [[0.0], [1.0]]
     few = floats(fit.few for fit in fits)
     return {
         "BM": BM, "BN": BN, "more_rows": narrow * (BN - BM), "more_columns": narrow * (BM - BN),
         "wave": [fit.curve.blocks_per_sm * multiprocessors for fit in fits],
         "few": few, "bend": floats(fit.bend for fit in fits) - few,
-        "tile_k": [c.tile_k for c in configs], "once": once, "each": each,
+        "tile_k": [c.tile_k for c in configs],
         "guard": [fit.numbers.guard for fit in fits], "shared": [fit.numbers.shared for fit in fits],
         "place": _places(fits), "column": range(len(fits)),
     }  # fmt: skip
