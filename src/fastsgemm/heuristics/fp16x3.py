@@ -7,9 +7,7 @@ measured, it is the number of operations that decides.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from msgspec import Struct
+from msgspec.structs import replace
 
 from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
 from fastsgemm.errors import ConfigError, DeviceError, ShapeError
@@ -22,7 +20,7 @@ from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, kinds_of
 from fastsgemm.heuristics.knowledge import knowledge
-from fastsgemm.heuristics.shares import Pick, Way
+from fastsgemm.heuristics.shares import PREDICTED, Choice
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import Problem, Sym
@@ -33,37 +31,6 @@ MOST_PRODUCTS = 1024  # of a batch: each has several launches of its own
 _SPLIT_K = (1, 2, 3, 4, 8)
 _PART_STEPS = 256  # of k, at least, in a part
 _CLOSE = 1.02  # predicted times that differ by less are equal; of such tiles the largest takes the least power
-
-
-class Symmetry(NamedTuple):
-    """Whether a result is symmetric, so that one triangle of it is computed, and whether B is A transposed."""
-
-    result: bool = False
-    gram: bool = False
-
-
-_NOT_SYMMETRIC = Symmetry()
-
-
-class Fp16x3Choice(Struct, frozen=True):
-    """What a problem gets with precision fp16x3, and why.
-
-    Attributes
-    ----------
-    config : Fp16x3Config, Fp16x3MmaConfig or None
-        None: an IEEE kernel.
-    trans_c : bool
-        The product is computed transposed.
-    ms, ieee_ms : float or None
-        Predicted time of rung 11, known or predicted time of the IEEE kernel.
-    why : str
-    """
-
-    config: TileConfig | None
-    trans_c: bool
-    ms: float | None
-    ieee_ms: float | None
-    why: str
 
 
 def supported(arch: str) -> bool:
@@ -94,74 +61,64 @@ def check_config(device: DeviceTraits, config: TileConfig) -> None:
         raise ConfigError(f"illegal config for rung fp16x3 ({config}): {'; '.join(map(str, found))}")
 
 
-def choose(
-    device: DeviceTraits,
-    problem: Problem,
-    split: tuple[bool, bool] = (True, True),
-    forced: bool = False,
-    symmetry: Symmetry = _NOT_SYMMETRIC,
-) -> Fp16x3Choice:
-    """Return the tile that rung 11 takes for a problem, or that an IEEE kernel takes it.
+def choose(device: DeviceTraits, problem: Problem, request: Request) -> Choice:
+    """Return the tile that rung 11 takes for a problem, or a choice without shares and tile: an IEEE kernel takes it.
 
     Parameters
     ----------
-    device : Gpu or DeviceInfo
+    device : DeviceTraits
     problem : Problem
         With a row-major C.
-    split : tuple of bool
-        Whether A and B have to be split: not where they were split before.
-    forced : bool
-        Rung 11 in any case.
-    symmetry : Symmetry
+    request : Request
+        Of precision fp16x3. With a rung, rung 11 is taken in any case.
     """
-    return _choose(info_of(device), problem, split, forced, symmetry)
+    return _choose(info_of(device), problem, request)
 
 
 @cached
-def _choose(
-    device: DeviceInfo, problem: Problem, split: tuple[bool, bool], forced: bool, symmetry: Symmetry
-) -> Fp16x3Choice:
-    arch = device.arch
+def _choose(device: DeviceInfo, problem: Problem, request: Request) -> Choice:
+    arch, forced, triangle = device.arch, request.rung is not None, bool(request.sym)
+    ieee = Choice((), rule=PREDICTED, triangle=triangle)
     if not supported(arch):
-        return Fp16x3Choice(None, False, None, None, f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
+        return replace(ieee, why=f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
     if problem.batch > MOST_PRODUCTS:
         why = f"rung 11 computes a batch of at most {MOST_PRODUCTS} products, this has {problem.batch}"
-        return Fp16x3Choice(None, False, None, None, why)
+        return replace(ieee, why=why)
     known = fp16x3_rates.load(arch, device.name)
     if not forced and min(tile.least_k for tile in known.tiles) > problem.K:
-        return Fp16x3Choice(None, False, None, None, f"so few steps of k err less in IEEE arithmetic: K = {problem.K}")
-    ms, trans_c, config = _quickest(known, problem, split, device, Sym.BOTH if symmetry.result else Sym.WHOLE)
+        return replace(ieee, why=f"so few steps of k err less in IEEE arithmetic: K = {problem.K}")
+    to_split = not request.split[0], not request.split[1]
+    if request.gram:  # the pairs of one operand are those of the other
+        to_split = all(to_split), False
+    ms, trans_c, tile = _quickest(known, problem, to_split, device, Sym.BOTH if triangle else Sym.WHOLE)
     ms *= problem.batch  # one product after the other
+    tensor = replace(ieee, tile=tile, trans_c=trans_c)
+    if known.least_gflop is None:
+        ieee, tensor = (replace(one, tensor_ms=ms) for one in (ieee, replace(tensor, ms=ms)))
     if forced:
-        known_ms = ms if known.least_gflop is None else None
-        return Fp16x3Choice(config, trans_c, known_ms, None, "rung fp16x3 was asked for")
+        return replace(tensor, why="rung fp16x3 was asked for")
     if known.least_gflop is not None:
-        return _without_times(known.least_gflop, arch, problem, config, trans_c)
+        taken, why = _without_times(known.least_gflop, arch, problem)
+        return replace(tensor if taken else ieee, why=why)
     search = Search(knowledge(device), None, False)
-    rival: Pick | Way = search.pick(problem)
-    if symmetry.result:
-        request = Request(symmetric=Sym.WHOLE if symmetry.gram else Sym.BOTH, gram=symmetry.gram)
-        rival = next(search.ways(request, *dense_operands(problem), extents_of(problem)))
+    asked = Request(symmetric=Sym.BOTH if request.symmetric and not request.gram else Sym.WHOLE, gram=request.gram)
+    rival = next(search.ways(asked, *dense_operands(problem), extents_of(problem)))
     if rival.ms is None:
-        return Fp16x3Choice(config, trans_c, ms, None, "no time of an IEEE kernel is known")
-    rung = rival.rung if isinstance(rival, Pick) else rival.shares[0].rung
-    name = f"the IEEE kernel of rung {rung.name}"
+        return replace(tensor, why="no time of an IEEE kernel is known")
+    name = f"the IEEE kernel of rung {rival.shares[0].rung.name}"
     if rival.ms <= ms:
-        return Fp16x3Choice(None, False, ms, rival.ms, f"{name} is quicker: {_times(rival.ms, ms)}")
-    return Fp16x3Choice(config, trans_c, ms, rival.ms, f"quicker than {name}: {_times(ms, rival.ms)}")
+        return replace(ieee, ieee_ms=rival.ms, why=f"{name} is quicker: {_times(rival.ms, ms)}")
+    return replace(tensor, ieee_ms=rival.ms, why=f"quicker than {name}: {_times(ms, rival.ms)}")
 
 
-def _without_times(
-    least: dict[str, float], arch: str, problem: Problem, config: TileConfig, trans_c: bool
-) -> Fp16x3Choice:
+def _without_times(least: dict[str, float], arch: str, problem: Problem) -> tuple[bool, str]:
+    """Return whether rung 11 is taken where no times are known, and why."""
     gflop = 1e-9 * problem.flops / problem.batch
     if arch not in least:
-        why = f"nobody measured fp16x3 on {arch}, where three FP16 products may take longer than one of FP32"
-        return Fp16x3Choice(None, False, None, None, why)
+        return False, f"nobody measured fp16x3 on {arch}, where three FP16 products may take longer than one of FP32"
     if gflop < least[arch]:
-        why = f"{gflop:.3g} GFLOP are less than the {least[arch]:g} from which on {arch} uses rung 11"
-        return Fp16x3Choice(None, False, None, None, why)
-    return Fp16x3Choice(config, trans_c, None, None, f"{arch} uses rung 11 from {least[arch]:g} GFLOP on")
+        return False, f"{gflop:.3g} GFLOP are less than the {least[arch]:g} from which on {arch} uses rung 11"
+    return True, f"{arch} uses rung 11 from {least[arch]:g} GFLOP on"
 
 
 def _times(quicker: float, slower: float) -> str:

@@ -1,4 +1,4 @@
-"""What a choice is made of: shares of a product, and the ways to compute it."""
+"""What a choice is made of: shares of a product, the ways to compute it, and the choice itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fastsgemm import rungs
 from fastsgemm.config import Config
+from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.geometry.layout import Pair
 from fastsgemm.heuristics.database_entries import Curve, Record
 from fastsgemm.rungs import Rung
@@ -115,3 +117,80 @@ class Pick(NamedTuple):
     def share(self, rows: Pair, columns: Pair, packed: Packed = NOTHING) -> Share:
         """Return this as a share of a product."""
         return Share(self.rung, self.config, rows, columns, packed, self.rule, self.evidence, self.ms)
+
+
+class Choice(Struct, frozen=True):
+    """How a product is computed, and why.
+
+    Attributes
+    ----------
+    shares : tuple of Share
+        In the order in which they are launched; none where rung 11 computes the product.
+    tile : Fp16x3Config, Fp16x3MmaConfig or None
+        The config of rung 11; None: an IEEE kernel is quicker, or was asked for.
+    trans_c : bool
+        Rung 11 computes the transposed product.
+    ms : float or None
+        Measured or predicted device time, packing included.
+    rule : str
+        ``exact``: the problem itself was tuned. ``predicted``: the least predicted time. ``nearest``: no times are
+        known, and this record's problem is the nearest. ``given``: the caller's config.
+    evidence : Record, Curve or None
+        The record or curve that the largest share rests on.
+    why : str
+        With precision fp16x3: why rung 11 is taken or not.
+    triangle : bool
+        One triangle of a symmetric result is computed.
+    tensor_ms, ieee_ms : float or None
+        With precision fp16x3: predicted time of rung 11, and of the IEEE kernel that it was compared with.
+    look : callable
+        Returns `ways`.
+    """
+
+    shares: tuple[Share, ...]
+    tile: TileConfig | None = None
+    trans_c: bool = False
+    ms: float | None = None
+    rule: str = GIVEN
+    evidence: Record | Curve | None = None
+    why: str = ""
+    tensor_ms: float | None = None
+    ieee_ms: float | None = None
+    triangle: bool = False
+    look: Callable[[], tuple[Way, ...]] = tuple
+
+    @property
+    def rung(self) -> Rung:
+        """The rung of the largest share."""
+        return rungs.find("fp16x3") if self.tile is not None else self._largest.rung
+
+    @property
+    def config(self) -> Config:
+        """The config of the largest share, or the tile of rung 11."""
+        return self._largest.config if self.tile is None else self.tile
+
+    @property
+    def packed(self) -> str:
+        """Which of A and B are packed first: ``A``, ``B``, ``AB`` or nothing."""
+        which = (any(flags) for flags in zip(*(share.packed for share in self.shares), strict=True))
+        return "".join(name for name, packed in zip("AB", which, strict=False) if packed)
+
+    @property
+    def cut(self) -> str:
+        """Where C is cut: before which ``row 4096`` or ``column 4096``, or nothing."""
+        if len(self.shares) < 2:
+            return ""
+        row, column = max(one.rows[0] for one in self.shares), max(one.columns[0] for one in self.shares)
+        return f"row {row}" if row else f"column {column}"
+
+    @property
+    def _largest(self) -> Share:
+        return max(self.shares, key=lambda share: share.rows[1] * share.columns[1])
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """The ways that were compared, the quickest first, and each config with operands as they lie.
+
+        They are computed when asked for, because only an explanation needs them.
+        """
+        return self.look()
