@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastsgemm.call import gram
 from fastsgemm.call.arrays.library import (
     HAS_TANGENT,
     HOST,
@@ -26,6 +25,7 @@ from fastsgemm.call.arrays.library import (
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError, OperandError
 from fastsgemm.geometry.layout import ITEM, row_major
+from fastsgemm.request import of_operands
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
@@ -184,7 +184,7 @@ class Torch(Library):
             (rows, _), (_, columns) = A.shape, B.shape  # a plan exists only if they fit
             read.append(((rows, columns), (columns, 1), A.get_device(), None, False))
         misaligned = (address & 15 for address in addresses)
-        request = gram.request_of(key[-1], read, addresses)
+        request = of_operands(key[-1], read, addresses)
         plan = gpu.prepared.get((request, *read, *misaligned))
         if plan is None:
             return None
