@@ -235,7 +235,7 @@ class CostModel:
         self._fitted = database.fitted(curve.arch)
         self._shallow, self._deep = depths(curve.config)
         self._full = float(curve.blocks_per_sm)
-        self._known = {point.problem: point.ms for point in curve.points}
+        self._known = curve.times
         self._sms = curve.multiprocessors
         # On rung 9, a quick curve has fewer points; see `curve_problems`.
         tails = _tails(curve.config, self._sms)
