@@ -253,29 +253,28 @@ class CostModel:
             guard = np.where((tall > p.M) | (wide > p.N), o.guard, 1.0)
             depth, bent = depth * guard, bent * guard
         blocks = tiles if rows == 1 else tiles * parts
-        before = np.ceil(blocks / o.wave) - 1.0  # waves before the last one
-        last = (blocks - before * o.wave) / self._sms  # the load of that
+        waves = np.ceil(blocks / o.wave)
+        last = (blocks - (waves - 1.0) * o.wave) / self._sms  # the load of the last one
 
         # What a block costs once, and the steps of k: a straight line from the bend on.
         step, extra, once = self._tables.at(p.table, o.place + np.ceil(last))
         ends = self._tables.ends(p.table, o.column, 1 + LIGHTEST if self._any_narrow else 1 + LIGHTER)
         lines = ends[TERMS:].reshape(-1, 3, ends.shape[1])
-        stores: Any = 1.0
+        stored = lines[:, 2]
         if any(one.stores > 1.0 for one in each):  # the transposed store takes about as long as the other
-            stores = p.stores
-            once = once * stores
+            once, stored = once * p.stores, stored * p.stores
         lighter = np.minimum(np.maximum(1.0 - last, 0.0), 1.0 - 1.0 / SPARSE)
         k_steps, of_steps = step * depth + extra * bent, lines[:, 0] * depth + lines[:, 1] * bent
-        ms = _of_waves(before, lighter, k_steps + once, of_steps + lines[:, 2] * stores)
+        ms = _of_waves(waves, lighter, k_steps + once, of_steps + stored)
         if self._any_narrow:  # rows of tiles share reads of B, but a few blocks have the memory to themselves
-            k_steps = _of_waves(before, lighter, k_steps, of_steps)
+            k_steps = _of_waves(waves, lighter, k_steps, of_steps)
             saved = o.shared * (1.0 - 1.0 / np.minimum(np.ceil(p.least / o.BM), STACKED))
             ms -= k_steps - np.minimum(k_steps, np.maximum(k_steps * (1.0 - saved), of_steps[LIGHTEST]))
         # A and B are read once, at most at the rate that was measured.
         ms = np.maximum(ms, p.read_bytes / ends[BANDWIDTH])
         if rows > 1:  # a second kernel reads the partial sums, and reads and writes C
             written = p.stored_bytes / self._fitted.reduction_bytes_per_ms
-            added = parts * (self._fitted.reduction_ms_per_part + written / stores)
+            added = parts * (self._fitted.reduction_ms_per_part + written / p.stores)
             ms += (added + (self._fitted.reduction_ms + 2.0 * written)) * o.split
         cost = ms
         if accumulators and not self._in_order and max(one.chains for one in each) > 1.0:
@@ -353,13 +352,13 @@ class CostModel:
         return cost
 
 
-def _of_waves(before: Floats, lighter: Floats, last: Floats, ends: Floats) -> Floats:
+def _of_waves(waves: Floats, lighter: Floats, last: Floats, ends: Floats) -> Floats:
     """Return the times of all waves.
 
     Parameters
     ----------
-    before : array
-        Waves before the last one.
+    waves : array
+        How many there are.
     lighter : array
         How much lighter than one block on each multiprocessor the last one is.
     last : array
@@ -370,5 +369,5 @@ def _of_waves(before: Floats, lighter: Floats, last: Floats, ends: Floats) -> Fl
     """
     last = last + ends[LIGHTER] * lighter
     full = ends[FULL]
-    several = full + np.maximum(ends[LATER], 0.0) * (before - 1.0 + last / np.maximum(full, _LEAST_MS))
-    return np.where(before > 0.0, several, last)
+    several = full + np.maximum(ends[LATER], 0.0) * (waves - 2.0 + last / np.maximum(full, _LEAST_MS))
+    return np.where(waves > 1.0, several, last)
