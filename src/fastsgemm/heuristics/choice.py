@@ -7,7 +7,6 @@ the rules.
 from __future__ import annotations
 
 import math
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -20,7 +19,7 @@ from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import fp16x3
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.knowledge import knowledge
-from fastsgemm.heuristics.shares import EXACT, GIVEN, NEAREST, PREDICTED, Choice, Pick, Share, Way
+from fastsgemm.heuristics.shares import EXACT, GIVEN, NEAREST, NOTHING, PREDICTED, Choice, Pick, Share, Way
 from fastsgemm.heuristics.ways import AS_THEY_LIE, Search
 from fastsgemm.problem import Problem
 from fastsgemm.request import Request
@@ -54,6 +53,28 @@ def choose(
     return _choose(info_of(device), request, a, b, c, extents)
 
 
+def ways(
+    device: DeviceTraits, request: Request, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()
+) -> tuple[Way, ...]:
+    """Return the ways that `choose` compared, the one that is taken first, and each config for operands as they lie.
+
+    Of those without tensor cores: there are none where the config is the caller's.
+    """
+    if request.config is not None:
+        return ()
+    if c.how.trans:
+        turned = ways(device, _transposed(request), b.transposed, a.transposed, c.transposed, extents)
+        return tuple(way.transposed for way in turned)
+    extents, search = extents[-DIMENSIONS:], _search(info_of(device), _ieee(request))
+    best, *others = search.ways(_ieee(request), a, b, c, extents)
+    problem = variants.dense_problem(a, b, c, extents=extents)
+    span = (0, problem.M), (0, problem.N)
+    ranking = [Way(AS_THEY_LIE, (pick.share(*span),), pick.ms, pick.cost) for pick in search.ranking(problem)]
+    known = {way.shares[0].config for way in (best, *others) if way.name == AS_THEY_LIE}
+    more = [way for way in ranking if way.shares[0].config not in known]
+    return (best, *sorted([*others, *more], key=lambda way: way.cost))
+
+
 def choose_config(device: DeviceTraits, rung: Rung | None, problem: Problem, only: str | None = None) -> Pick:
     """Return the rung and config that compute a problem as it lies and whole.
 
@@ -85,10 +106,10 @@ def _choose(
     device: DeviceInfo, request: Request, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...]
 ) -> Choice:
     if c.how.trans:  # a kernel computes C^T = B^T A^T, whose rows are contiguous
-        turned = replace(request, split=request.split[::-1], symmetric=request.symmetric.transposed)
-        return _transposed(_choose(device, turned, b.transposed, a.transposed, c.transposed, extents))
-    rung, in_order, sym = request.rung, request.batch_invariant, request.sym
-    if request.precision == "fp16x3":
+        choice = _choose(device, _transposed(request), b.transposed, a.transposed, c.transposed, extents)
+        return replace(choice, shares=tuple(share.transposed for share in choice.shares))
+    sym = request.sym
+    if request.tensor_cores:
         layout = "NT"[a.how.trans] + "NT"[b.how.trans]
         problem = Problem(c.shape[0], c.shape[1], a.shape[1], layout, math.prod(extents))
         if request.config is not None:
@@ -97,40 +118,26 @@ def _choose(
         tensor = fp16x3.choose(device, problem, request)
         if tensor.tile is not None:
             return tensor
-        ieee = _choose(device, Request(symmetric=request.symmetric, gram=request.gram), a, b, c, extents)
+        ieee = _choose(device, _ieee(request), a, b, c, extents)
         return replace(ieee, why=tensor.why, tensor_ms=tensor.tensor_ms, ieee_ms=tensor.ieee_ms)
     if request.config is not None:
-        rung = rung or rungs.of_config(request.config)
-        config = rungs.in_order(request.config, a.shape[1]) if in_order else request.config
-        share = Share(rung, config, (0, c.shape[0]), (0, c.shape[1]), (False, False), GIVEN, None, None)
-        return Choice((share,), triangle=bool(sym) and rung.computes_triangles, look=lambda: ())
-    extents = extents[-DIMENSIONS:]  # those of one launch
-    search = Search(knowledge(device), rung, in_order)
-    best = next(search.ways(request, a, b, c, extents))
-    look = partial(_all_ways, search, request, (a, b, c), extents)
-    first = max(best.shares, key=lambda share: share.rows[1] * share.columns[1])
-    return Choice(best.shares, None, False, best.ms, first.rule, first.evidence, triangle=best.triangle, look=look)
+        rung = request.rung or rungs.of_config(request.config)
+        config = rungs.in_order(request.config, a.shape[1]) if request.batch_invariant else request.config
+        share = Share(rung, config, (0, c.shape[0]), (0, c.shape[1]), NOTHING, GIVEN, None, None)
+        return Choice((share,), triangle=bool(sym) and rung.computes_triangles)
+    best = next(_search(device, request).ways(request, a, b, c, extents[-DIMENSIONS:]))  # of one launch
+    return Choice(best.shares, ms=best.ms, triangle=best.triangle)
 
 
-def _transposed(choice: Choice) -> Choice:
-    return replace(
-        choice,
-        shares=tuple(share.transposed for share in choice.shares),
-        look=lambda: tuple(way.transposed for way in choice.look()),
-    )
+def _search(device: DeviceInfo, request: Request) -> Search:
+    return Search(knowledge(device), request.rung, request.batch_invariant)
 
 
-def _all_ways(
-    search: Search,
-    request: Request,
-    operands: tuple[Operand, Operand, Operand],
-    extents: tuple[int, ...],
-) -> tuple[Way, ...]:
-    """Return the ways that were compared, and those with every other config for operands as they lie."""
-    best, *others = search.ways(request, *operands, extents)
-    problem = variants.dense_problem(*operands, extents=extents)
-    span = (0, problem.M), (0, problem.N)
-    ranking = [Way(AS_THEY_LIE, (pick.share(*span),), pick.ms, pick.cost) for pick in search.ranking(problem)]
-    known = {way.shares[0].config for way in (best, *others) if way.name == AS_THEY_LIE}
-    more = [way for way in ranking if way.shares[0].config not in known]
-    return (best, *sorted([*others, *more], key=lambda way: way.cost))
+def _transposed(request: Request) -> Request:
+    """Return the request for C^T = B^T A^T."""
+    return replace(request, split=request.split[::-1], symmetric=request.symmetric.transposed)
+
+
+def _ieee(request: Request) -> Request:
+    """Return the same request without tensor cores."""
+    return Request(symmetric=request.symmetric, gram=request.gram) if request.tensor_cores else request

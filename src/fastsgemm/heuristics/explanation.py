@@ -37,14 +37,17 @@ class Explanation:
     device : DeviceInfo
     problem : Problem
     choice : Choice
-        The shares with their rungs and configs, the rule, what it rests on, its time, and the ways that were compared.
+        The shares with their rungs and configs, the rule, what it rests on, and its time.
     precision : str
+    ways : tuple of Way
+        The ways that were compared, the one that is taken first; none where rung 11 is taken.
     """
 
     device: DeviceInfo
     problem: Problem
     choice: Choice
     precision: str = "ieee"
+    ways: tuple[Way, ...] = ()
 
     @property
     def rung(self) -> str:
@@ -101,7 +104,7 @@ class Explanation:
             "packed": list(found.packed),
             "shares": [_share(one) for one in found.shares],
             "ms": found.ms,
-            "ways": [_way(way) for way in found.ways],
+            "ways": [_way(way) for way in self.ways],
         }
 
     def __repr__(self) -> str:
@@ -145,7 +148,7 @@ class Explanation:
             measured = found.rule == choice.EXACT and not found.packed and not found.cut
             verb = "measured" if measured else "predicted"
             lines.append(f"time       {found.ms:.4g} ms, {tflops(p, found.ms):.4g} TFLOP/s ({verb})")
-        for number, way in enumerate(found.ways[1 : 1 + _SHOWN]):
+        for number, way in enumerate(self.ways[1 : 1 + _SHOWN]):
             time = "" if way.ms is None else f"{way.ms:.4g} ms  "
             configs = " + ".join(f"{one.rung.name} {one.config}" for one in way.shares)
             lines.append(f"{'others' if number == 0 else '':10} {time}{way.name}: {configs}")
@@ -262,7 +265,8 @@ def explain(
         fp16x3.require_batch(problem.batch)
     operands = variants.dense_operands(problem)
     found = choice.choose(device_info, request, *operands, extents=variants.extents_of(problem))
-    return Explanation(device_info, problem, found, request.precision)
+    ways = () if found.tile is not None else choice.ways(device_info, request, *operands, variants.extents_of(problem))
+    return Explanation(device_info, problem, found, request.precision, ways)
 
 
 def device_at(place: int | str) -> DeviceInfo:

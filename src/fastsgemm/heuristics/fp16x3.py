@@ -20,7 +20,7 @@ from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, kinds_of
 from fastsgemm.heuristics.knowledge import knowledge
-from fastsgemm.heuristics.shares import PREDICTED, Choice
+from fastsgemm.heuristics.shares import Choice
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import Problem, Sym
@@ -78,7 +78,7 @@ def choose(device: DeviceTraits, problem: Problem, request: Request) -> Choice:
 @cached
 def _choose(device: DeviceInfo, problem: Problem, request: Request) -> Choice:
     arch, forced, triangle = device.arch, request.rung is not None, bool(request.sym)
-    ieee = Choice((), rule=PREDICTED, triangle=triangle)
+    ieee = Choice((), triangle=triangle)
     if not supported(arch):
         return replace(ieee, why=f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
     if problem.batch > MOST_PRODUCTS:

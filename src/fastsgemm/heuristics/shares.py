@@ -33,8 +33,10 @@ class Share(Struct, frozen=True):
     packed : (bool, bool)
         Whether it reads A and B packed; see `pack`.
     rule : str
+        ``exact``: the problem itself was tuned. ``predicted``: the least predicted time. ``nearest``: no times are
+        known, and this record's problem is the nearest. ``given``: the caller's config.
     evidence : Record, Curve or None
-        See `fastsgemm.heuristics.choice.Choice`.
+        The record or curve that it rests on.
     ms : float or None
         Measured or predicted device time.
     """
@@ -132,32 +134,22 @@ class Choice(Struct, frozen=True):
         Rung 11 computes the transposed product.
     ms : float or None
         Measured or predicted device time, packing included.
-    rule : str
-        ``exact``: the problem itself was tuned. ``predicted``: the least predicted time. ``nearest``: no times are
-        known, and this record's problem is the nearest. ``given``: the caller's config.
-    evidence : Record, Curve or None
-        The record or curve that the largest share rests on.
     why : str
         With precision fp16x3: why rung 11 is taken or not.
     triangle : bool
         One triangle of a symmetric result is computed.
     tensor_ms, ieee_ms : float or None
         With precision fp16x3: predicted time of rung 11, and of the IEEE kernel that it was compared with.
-    look : callable
-        Returns `ways`.
     """
 
     shares: tuple[Share, ...]
     tile: TileConfig | None = None
     trans_c: bool = False
     ms: float | None = None
-    rule: str = GIVEN
-    evidence: Record | Curve | None = None
     why: str = ""
     tensor_ms: float | None = None
     ieee_ms: float | None = None
     triangle: bool = False
-    look: Callable[[], tuple[Way, ...]] = tuple
 
     @property
     def rung(self) -> Rung:
@@ -168,6 +160,16 @@ class Choice(Struct, frozen=True):
     def config(self) -> Config:
         """The config of the largest share, or the tile of rung 11."""
         return self._largest.config if self.tile is None else self.tile
+
+    @property
+    def rule(self) -> str:
+        """The rule that the largest share rests on; see `Share`."""
+        return self._largest.rule if self.shares else PREDICTED
+
+    @property
+    def evidence(self) -> Record | Curve | None:
+        """The record or curve that the largest share rests on."""
+        return self._largest.evidence if self.shares else None
 
     @property
     def packed(self) -> str:
@@ -186,11 +188,3 @@ class Choice(Struct, frozen=True):
     @property
     def _largest(self) -> Share:
         return max(self.shares, key=lambda share: share.rows[1] * share.columns[1])
-
-    @property
-    def ways(self) -> tuple[Way, ...]:
-        """The ways that were compared, the quickest first, and each config with operands as they lie.
-
-        They are computed when asked for, because only an explanation needs them.
-        """
-        return self.look()
