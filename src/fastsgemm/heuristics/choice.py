@@ -19,13 +19,13 @@ from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics import fp16x3
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.knowledge import knowledge
-from fastsgemm.heuristics.shares import EXACT, GIVEN, NEAREST, NOTHING, PREDICTED, Choice, Pick, Share, Way
-from fastsgemm.heuristics.ways import AS_THEY_LIE, Search
+from fastsgemm.heuristics.shares import AS_THEY_LIE, EXACT, GIVEN, NEAREST, NOTHING, PREDICTED, Choice, Pick, Share
+from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import Problem
 from fastsgemm.request import Request
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
-__all__ = ["EXACT", "GIVEN", "NEAREST", "PREDICTED", "Choice", "Share", "Way", "choose", "choose_config"]
+__all__ = ["EXACT", "GIVEN", "NEAREST", "PREDICTED", "Choice", "Share", "choose", "choose_config", "ways"]
 
 
 def choose(
@@ -55,7 +55,7 @@ def choose(
 
 def ways(
     device: DeviceTraits, request: Request, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()
-) -> tuple[Way, ...]:
+) -> tuple[Choice, ...]:
     """Return the ways that `choose` compared, the one that is taken first, and each config for operands as they lie.
 
     Of those without tensor cores: there are none where the config is the caller's.
@@ -69,7 +69,7 @@ def ways(
     best, *others = search.ways(_ieee(request), a, b, c, extents)
     problem = variants.dense_problem(a, b, c, extents=extents)
     span = (0, problem.M), (0, problem.N)
-    ranking = [Way(AS_THEY_LIE, (pick.share(*span),), pick.ms, pick.cost) for pick in search.ranking(problem)]
+    ranking = [Choice((pick.share(*span),), ms=pick.ms, cost=pick.cost) for pick in search.ranking(problem)]
     known = {way.shares[0].config for way in (best, *others) if way.name == AS_THEY_LIE}
     more = [way for way in ranking if way.shares[0].config not in known]
     return (best, *sorted([*others, *more], key=lambda way: way.cost))
@@ -106,8 +106,7 @@ def _choose(
     device: DeviceInfo, request: Request, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...]
 ) -> Choice:
     if c.how.trans:  # a kernel computes C^T = B^T A^T, whose rows are contiguous
-        choice = _choose(device, _transposed(request), b.transposed, a.transposed, c.transposed, extents)
-        return replace(choice, shares=tuple(share.transposed for share in choice.shares))
+        return _choose(device, _transposed(request), b.transposed, a.transposed, c.transposed, extents).transposed
     sym = request.sym
     if request.tensor_cores:
         layout = "NT"[a.how.trans] + "NT"[b.how.trans]
@@ -125,8 +124,7 @@ def _choose(
         config = rungs.in_order(request.config, a.shape[1]) if request.batch_invariant else request.config
         share = Share(rung, config, (0, c.shape[0]), (0, c.shape[1]), NOTHING, GIVEN, None, None)
         return Choice((share,), triangle=bool(sym) and rung.computes_triangles)
-    best = next(_search(device, request).ways(request, a, b, c, extents[-DIMENSIONS:]))  # of one launch
-    return Choice(best.shares, ms=best.ms, triangle=best.triangle)
+    return next(_search(device, request).ways(request, a, b, c, extents[-DIMENSIONS:]))  # of one launch
 
 
 def _search(device: DeviceInfo, request: Request) -> Search:

@@ -12,7 +12,7 @@ from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choice, database, fp16x3, fp16x3_rates
-from fastsgemm.heuristics.choice import Choice, Share, Way
+from fastsgemm.heuristics.choice import Choice, Share
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
 from fastsgemm.problem import Problem, as_data, checked, of, spell
 from fastsgemm.request import of_problem, resolve
@@ -39,7 +39,7 @@ class Explanation:
     choice : Choice
         The shares with their rungs and configs, the rule, what it rests on, and its time.
     precision : str
-    ways : tuple of Way
+    ways : tuple of Choice
         The ways that were compared, the one that is taken first; none where rung 11 is taken.
     """
 
@@ -47,7 +47,7 @@ class Explanation:
     problem: Problem
     choice: Choice
     precision: str = "ieee"
-    ways: tuple[Way, ...] = ()
+    ways: tuple[Choice, ...] = ()
 
     @property
     def rung(self) -> str:
@@ -172,7 +172,7 @@ def _share(share: Share) -> dict[str, Any]:
     }
 
 
-def _way(way: Way) -> dict[str, Any]:
+def _way(way: Choice) -> dict[str, Any]:
     return {"way": way.name, "ms": way.ms, "shares": [_share(one) for one in way.shares]}
 
 

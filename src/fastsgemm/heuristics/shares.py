@@ -1,7 +1,8 @@
-"""What a choice is made of: shares of a product, the ways to compute it, and the choice itself."""
+"""A choice, and the shares of a product that it is made of."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ EXACT, PREDICTED, NEAREST, GIVEN = "exact", "predicted", "nearest", "given"
 
 Packed = tuple[bool, bool]  # whether A and B are
 NOTHING: Packed = (False, False)
+AS_THEY_LIE = "as they lie"  # operands
 
 
 class Share(Struct, frozen=True):
@@ -56,42 +58,8 @@ class Share(Struct, frozen=True):
         return replace(self, rows=self.columns, columns=self.rows, packed=self.packed[::-1])
 
 
-class Way(Struct, frozen=True):
-    """One way to compute a product.
-
-    Attributes
-    ----------
-    name : str
-        What distinguishes it from ``as they lie``: what is packed, and where C is cut.
-    shares : tuple of Share
-        In the order in which they are launched.
-    ms : float or None
-        Of all of it, packing included.
-    cost : float
-        What ways are compared by: `ms`, but more where sums have too few chains.
-    triangle : bool
-        One triangle of a symmetric result is computed.
-    """
-
-    name: str
-    shares: tuple[Share, ...]
-    ms: float | None
-    cost: float
-    triangle: bool = False
-
-    @property
-    def packed(self) -> Packed:
-        """Whether its first share reads A and B packed."""
-        return self.shares[0].packed
-
-    @property
-    def transposed(self) -> Way:
-        """The same way to compute C^T = B^T A^T."""
-        return replace(self, shares=tuple(share.transposed for share in self.shares))
-
-
 class Pick(NamedTuple):
-    """The config that one product gets; see `Share` and `Way`.
+    """The config that one product gets; see `Share` and `Choice`.
 
     Attributes
     ----------
@@ -122,7 +90,7 @@ class Pick(NamedTuple):
 
 
 class Choice(Struct, frozen=True):
-    """How a product is computed, and why.
+    """One way to compute a product, and why it was chosen.
 
     Attributes
     ----------
@@ -134,6 +102,8 @@ class Choice(Struct, frozen=True):
         Rung 11 computes the transposed product.
     ms : float or None
         Measured or predicted device time, packing included.
+    cost : float
+        What ways are compared by: `ms`, but more where sums have too few chains.
     why : str
         With precision fp16x3: why rung 11 is taken or not.
     triangle : bool
@@ -146,6 +116,7 @@ class Choice(Struct, frozen=True):
     tile: TileConfig | None = None
     trans_c: bool = False
     ms: float | None = None
+    cost: float = math.inf
     why: str = ""
     tensor_ms: float | None = None
     ieee_ms: float | None = None
@@ -184,6 +155,18 @@ class Choice(Struct, frozen=True):
             return ""
         row, column = max(one.rows[0] for one in self.shares), max(one.columns[0] for one in self.shares)
         return f"row {row}" if row else f"column {column}"
+
+    @property
+    def name(self) -> str:
+        """What distinguishes it from ``as they lie``: what is packed, and where C is cut."""
+        name = f"{' and '.join(self.packed)} packed" if self.packed else AS_THEY_LIE
+        name = f"one triangle, {name}" if self.triangle else name
+        return f"{name}, cut before {self.cut}" if self.cut else name
+
+    @property
+    def transposed(self) -> Choice:
+        """The same way to compute C^T = B^T A^T."""
+        return replace(self, shares=tuple(share.transposed for share in self.shares))
 
     @property
     def _largest(self) -> Share:

@@ -20,12 +20,10 @@ from fastsgemm.heuristics.cost_model import CLOSE
 from fastsgemm.heuristics.database_entries import Curve, Fitted
 from fastsgemm.heuristics.knowledge import Knowledge
 from fastsgemm.heuristics.products import Product
-from fastsgemm.heuristics.shares import EXACT, NEAREST, NOTHING, Packed, Pick, Share, Way
+from fastsgemm.heuristics.shares import EXACT, NEAREST, NOTHING, Choice, Packed, Pick, Share
 from fastsgemm.problem import Problem
 from fastsgemm.request import Request
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
-
-AS_THEY_LIE = "as they lie"
 
 Operands = tuple[Operand, Operand, Operand]
 Span = tuple[Pair, Pair]  # rows and columns of C: the first of them, and how many
@@ -61,7 +59,7 @@ class Search:
 
     def ways(
         self, request: Request, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()
-    ) -> Iterator[Way]:
+    ) -> Iterator[Choice]:
         """Yield the ways that were compared, the one to take first. C is row-major.
 
         Of a symmetric result one triangle is computed, and C is not cut, because each share would have an order of
@@ -142,7 +140,7 @@ class Search:
                 found[packed] = ms
         return found
 
-    def _half(self, whole: Pick, packed: Packed, added: float, a: Operand, b: Operand, c: Operand) -> Way | None:
+    def _half(self, whole: Pick, packed: Packed, added: float, a: Operand, b: Operand, c: Operand) -> Choice | None:
         """Return the quickest way that cuts C, or None if the whole is as quick; packing adds `added` ms to either.
 
         The first share reads A and B as the whole product does. The second is small and reads them as they lie.
@@ -165,15 +163,14 @@ class Search:
         seconds = self.picks([self.product(variants.dense_problem(*rest)) for rest in rests])
         costs = [first.cost + second.cost for (first, *_), second in zip(left, seconds, strict=True)]
         at = costs.index(min(costs))
-        pick, first, (axis, of_first, of_second) = left[at]
+        pick, first, (_, of_first, of_second) = left[at]
         second = seconds[at]
         if costs[at] >= most or pick.ms is None or second.ms is None:
             return None
         shares = pick.share(*of_first, packed), second.share(*of_second)
         if self._second_first(shares, first, rests[at]):
             shares = shares[1], shares[0]
-        name = f"{_named(packed)}, cut before {('row', 'column')[axis]} {of_second[axis][0]}"
-        return Way(name, shares, pick.ms + second.ms + added, costs[at] + added)
+        return Choice(shares, ms=pick.ms + second.ms + added, cost=costs[at] + added)
 
     def _used(self, pick: Pick, a: Operand, c: Operand) -> float:
         """Return which share of what the multiprocessors compute in whole waves are elements of C.
@@ -217,12 +214,11 @@ class Search:
         parts = grid.split(second.config, first[0].shape[1])[0]
         return fills and parts == 1 and few < _FEW_BLOCKS * self._multiprocessors
 
-    def _whole(self, pick: Pick, packed: Packed, added: float, c: Operand, triangle: bool = False) -> Way:
+    def _whole(self, pick: Pick, packed: Packed, added: float, c: Operand, triangle: bool = False) -> Choice:
         """Return a way that does not cut C, or computes one triangle of it."""
         share = pick.share((0, c.shape[0]), (0, c.shape[1]), packed)
         ms = None if pick.ms is None else pick.ms + added
-        name = f"one triangle, {_named(packed)}" if triangle else _named(packed)
-        return Way(name, (share,), ms, pick.cost + added, triangle)
+        return Choice((share,), ms=ms, cost=pick.cost + added, triangle=triangle)
 
     def _waves(self, pick: Pick, problem: Problem) -> int:
         """Return how many waves of blocks a multiprocessor has."""
@@ -322,11 +318,6 @@ def _most(old: Pick, new: Pick | None, most: float) -> float:
     of two.
     """
     return 1.0 - LEAST_GAIN if old.rule == EXACT and (new is None or new.rule != EXACT) else most
-
-
-def _named(packed: Packed) -> str:
-    name = " and ".join(name for name, one in zip("AB", packed, strict=True) if one)
-    return f"{name} packed" if name else AS_THEY_LIE
 
 
 def _spans(axis: int, end: int, shape: Pair) -> tuple[Span, Span]:
