@@ -117,7 +117,10 @@ class OfRung:
             if near:
                 return tuple(sorted(near, key=lambda one: self._distance(one.problem, problem)))
         limit = self._device.shared_limit
-        raise ConfigError(f"no record of rung {self._rung.name} is legal with {limit} bytes of shared memory")
+        raise ConfigError(
+            f"no record of rung {self._rung.name} is legal with {limit} bytes of shared memory; name a config that is, "
+            "or give a new rung its record by tools/add_generic_record.py"
+        )
 
     def _distance(self, known: Problem | None, problem: Problem) -> tuple[int, float]:
         if known is None:

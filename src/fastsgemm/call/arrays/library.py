@@ -188,7 +188,7 @@ def misaligned(address: int, shape: Sequence[int], strides: Sequence[int]) -> Fa
     if 0 in shape:
         return None
     if address % ITEM:
-        rule = f"must lie at an address divisible by {ITEM}; its address modulo 16 is {address % 16}"
+        rule = f"must lie at an address divisible by {ITEM}; its address modulo 16 is {address % 16}; pass a copy"
         return Fault(OperandError, rule)
     if any(step % ITEM for extent, step in zip(shape, strides, strict=True) if extent > 1):
         return Fault(OperandError, f"must have strides that are multiples of {ITEM} bytes, got {tuple(strides)}")

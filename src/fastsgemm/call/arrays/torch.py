@@ -220,7 +220,7 @@ class Torch(Library):
         if x.is_nested:
             return Fault(OperandError, "is a nested tensor; pass its tensors one by one")
         if x.layout is not self._torch.strided:
-            return Fault(OperandError, f"is stored as {x.layout}; only strided tensors can be used")
+            return Fault(OperandError, f"is stored as {x.layout}; only strided tensors can be used; pass .to_dense()")
         if x.requires_grad and self._torch.is_grad_enabled():
             return REQUIRES_GRAD
         if x.is_neg():
