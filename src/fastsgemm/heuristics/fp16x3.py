@@ -41,7 +41,7 @@ def supported(arch: str) -> bool:
 def require_tensor_cores(device: DeviceTraits) -> None:
     """Raise `DeviceError` on a device that the kernels of fp16x3 are not written for."""
     if not supported(device.arch):
-        raise DeviceError(f"fp16x3 needs a device of sm_{FIRST} or later, {device.name} is {device.arch}")
+        raise DeviceError(f"fp16x3 needs a device of sm_{FIRST} or later, got {device.arch} ({device.name})")
 
 
 def require_batch(count: int, what: str = "rung fp16x3 computes") -> None:
