@@ -217,7 +217,8 @@ def _constants(text: str) -> dict[str, int]:
 
 _EPILOG = """\
 A problem is written N, M,N,K or M,N,K,LAYOUT. LAYOUT is NN, NT, TN or TT: A and B row-major (N) or column-major (T),
-or SYM: a row-major A times A transposed. With ,xCOUNT after it, it is a batch: so many such products in one call, as in 64,64,64,x512.
+or SYM: a row-major A times A transposed. With ,xCOUNT after it, it is a batch: so many such products in one call, as in
+64,64,64,x512.
 A device in this machine is written cuda or cuda:1. Any other device is written by name, such as "NVIDIA H200", or by
 architecture, such as sm_90."""
 
@@ -275,8 +276,7 @@ def _add_ladder(commands: Any) -> None:
         type=_constants,
         default={},
         metavar="NAME=NUMBER,...",
-        help="try these constants in place of those of the tuning database, such as BM=64,BN=64; name the --rung, too, as few "
-        "constants suit every rung",
+        help="try these constants in place of those of the tuning database, such as BM=64,BN=64; name the --rung, too",
     )
     climb.add_argument(
         "--device",
