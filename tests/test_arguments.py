@@ -27,11 +27,15 @@ def test_names():
     assert arguments.is_one_of("A", ("A", "B")) and arguments.is_one_of(np.str_("B"), ("A", "B"))
 
 
-def test_switches():
-    assert all(arguments.switch("on", value) is True for value in (True, np.True_, 1))
-    assert all(arguments.switch("on", value) is False for value in (False, np.False_, None))
-    with pytest.raises(ArgumentError, match="on must be True or False, got ndarray: "):
-        arguments.switch("on", np.array([1, 0]))
+@pytest.mark.parametrize(("value", "on"), [(True, True), (False, False), (np.True_, True), (0, False), (2, True)])
+def test_switches(value, on):
+    assert arguments.switch("on", value) is on
+
+
+@pytest.mark.parametrize("value", ["no", "yes", None, 1.0, [], np.ones(2)])
+def test_what_is_no_switch(value):
+    with pytest.raises(ArgumentError, match="on must be True or False, got "):
+        arguments.switch("on", value)
 
 
 def test_places():

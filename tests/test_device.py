@@ -186,7 +186,9 @@ def test_what_multiplies_host_arrays_on_a_machine_with_a_device(driver_of, monke
 def test_with_a_simulated_device_no_other_is_opened(driver_of, monkeypatch):
     driver_of()
     monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
-    with pytest.raises(DeviceError, match=r"FASTSGEMM_DEVICE=sim accepts host arrays only, .* needs cuda:0"):
+    with pytest.raises(
+        DeviceError, match=r"FASTSGEMM_DEVICE=sim accepts host arrays only, .* needs cuda:0; .* unset the variable"
+    ):
         device.open_gpu(0)
 
 

@@ -77,3 +77,8 @@ def test_a_product_of_host_arrays_loads_no_library_that_was_not_there():
         "print(*sys.modules)"
     )
     assert [name for name in in_fresh_process(script) if name.startswith(HEAVY)] == []
+
+
+def test_a_module_that_was_not_imported_says_how():
+    script = "import fastsgemm\ntry: fastsgemm.blas\nexcept AttributeError as error: print(error)"
+    assert " ".join(in_fresh_process(script)).endswith("has no attribute 'blas'; import fastsgemm.blas first")

@@ -33,6 +33,7 @@ from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.jit import compiler, source
 from fastsgemm.problem import LAYOUTS, Problem, parse, spell
+from fastsgemm.request import resolve
 from fastsgemm.tuning import evaluator
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -186,7 +187,7 @@ def look(problem: Problem, nvdisasm: str) -> tuple[Data, list[str]]:
 
 def look_fp16x3(nvdisasm: str) -> Data:
     """Return the instructions of rung 11's main loop on a square by opcode, and the loop."""
-    config = fp16x3.choose(device_at(ARCH), TYPICAL[0], forced=True).config
+    config = fp16x3.choose(device_at(ARCH), TYPICAL[0], resolve("fp16x3")).tile
     assert config is not None
     file = geometry.file_of(config)
     text = source.with_constants(file, source.defaults(file) | config.compiled | {"VEC_C": 4})

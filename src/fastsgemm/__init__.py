@@ -133,7 +133,8 @@ if not TYPE_CHECKING:  # type checkers use the imports above and accept no other
         So the command line can react to Ctrl-C while NumPy is imported, and `sgemm` does not import the tuner.
         """
         if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            hint = f"; import {__name__}.{name} first" if name in ("blas", "jax", "sim", "torch") else ""
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
         found = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
         globals()[name] = found
         return found

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator
 from numbers import Integral
 from typing import Any, TypeGuard
 
+import numpy as np
+
 from fastsgemm.errors import ArgumentError
 
 
@@ -20,11 +22,10 @@ def is_one_of(value: Any, names: Collection[str]) -> TypeGuard[str]:
 
 
 def switch(name: str, value: Any) -> bool:
-    """Return the truth of a value; ArgumentError if it has none, as an array of several elements."""
-    try:
+    """Return a bool, or whether an integer is not 0; ArgumentError for all else, so that "no" is not taken for yes."""
+    if isinstance(value, np.bool_ | Integral):
         return bool(value)
-    except Exception as error:
-        raise ArgumentError(f"{name} must be True or False, got {type(value).__name__}: {error}") from error
+    raise ArgumentError(f"{name} must be True or False, got {value!r}")
 
 
 def several(name: str, value: Any, what: str) -> Iterator[Any]:

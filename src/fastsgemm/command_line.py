@@ -278,7 +278,7 @@ def _add_ladder(commands: Any) -> None:
         type=_constants,
         default={},
         metavar="NAME=NUMBER,...",
-        help="try these constants in place of those of the tuning database, such as BM=64,BN=64",
+        help="try these constants in place of those of the tuning database, such as BM=64,BN=64; name the --rung, too",
     )
     climb.add_argument(
         "--device",

@@ -50,7 +50,10 @@ def open_gpu(ordinal: int) -> Gpu:
         gpu = gpus.get(ordinal)
         if gpu is None:
             if wanted() == "sim":
-                raise DeviceError(f"FASTSGEMM_DEVICE=sim accepts host arrays only, and this needs cuda:{ordinal}")
+                raise DeviceError(
+                    f"FASTSGEMM_DEVICE=sim accepts host arrays only, and this needs cuda:{ordinal}; "
+                    "pass host arrays, or unset the variable"
+                )
             count = probe()
             if not 0 <= ordinal < count:
                 raise DeviceError(f"there is no cuda:{ordinal}, this machine has {count} device(s)")

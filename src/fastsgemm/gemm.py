@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
 from fastsgemm import device, host
-from fastsgemm.call import arrays, checks, streams
-from fastsgemm.call.arrays import HOST, DeviceArray, Library, View
+from fastsgemm.call import arrays, checks, streams, views
+from fastsgemm.call.arrays import HOST
 from fastsgemm.call.driver import multiply
-from fastsgemm.call.split_operand import SplitOperand, array_of
-from fastsgemm.errors import DTypeError, OperandError, ShapeError, StreamError
-from fastsgemm.geometry.layout import same_elements
+from fastsgemm.call.split_operand import SIDES, SplitOperand, array_of
+from fastsgemm.errors import OperandError, StreamError
 from fastsgemm.problem import Sym
 from fastsgemm.request import NAMED, PLAIN, Request, of_call, resolve
 from fastsgemm.rungs import PRECISIONS, Rung
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from typing_extensions import TypedDict, Unpack
 
     from fastsgemm.config import Config
-    from fastsgemm.device import Gpu
 
     # The result is of the kind of C, or of A without C. For other libraries a type checker sees Any.
     Array = TypeVar("Array", NDArray[np.float32], torch.Tensor, cupy.ndarray, jax.Array)
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
 
 
 _USUAL = (1.0, 0.0)  # of alpha and beta, which need no rounding
+_NUMBERS = (float, int, np.float32, np.float64)  # types of alpha and beta that are no arrays, which JAX may trace
 _IEEE = PRECISIONS[0]  # the same object as what most callers pass
 
 
@@ -214,14 +213,20 @@ def sgemm(
         request = resolve(rung, config, precision, batch_invariant, symmetric)
     library = arrays.by_type.get(type(A))
     if arrays.traced() if library is None else library.traced():
-        return _traced(request, A, B, C, alpha, beta, stream, out)
-    if type(alpha) is not float or alpha not in _USUAL or type(beta) is not float or beta not in _USUAL:
-        if not type(alpha) is type(beta) is float and arrays.is_traced_by_jax(A, B, C, alpha, beta):
-            return _in_jax(request, A, B, alpha, beta, C, stream, out)
-        alpha, beta = checks.scalar("alpha", alpha), checks.scalar("beta", beta)
-    if C is None:
-        checks.no_output(beta)
-    if library is not None and config is None and stream is None and out is None:
+        from fastsgemm.torch import operator
+
+        return operator.in_trace(request, A, B, alpha, beta, C, stream, out)
+    usual = type(alpha) is float and alpha in _USUAL and type(beta) is float and beta in _USUAL
+    if not usual and type(alpha) in _NUMBERS and type(beta) in _NUMBERS:
+        alpha, beta, usual = checks.scalar("alpha", alpha), checks.scalar("beta", beta), True
+    if (
+        library is not None
+        and usual
+        and config is None
+        and stream is None
+        and out is None
+        and (C is not None or not beta)
+    ):
         result = library.multiply_known(opened, request, A, B, C, alpha, beta)
         if result is not None:
             return result
@@ -254,51 +259,18 @@ def multiply_triangle(A: Any, B: Any, alpha: float, beta: float, C: Any, sym: Sy
     return _multiply(Request(symmetric=sym), A, B, C, alpha, beta, None, None)
 
 
-def _traced(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, stream: Any, out: Any) -> Any:
-    """Add the product to the graph that PyTorch traces. Numbers and shapes may be symbols, which must not be read."""
-    torch = sys.modules["torch"]
-    tensors = all(x is None or isinstance(x, torch.Tensor) for x in (A, B, C))
-    if not tensors or not _is_for_dispatcher(request, stream, out):
-        raise arrays.IN_TRACE("A")
-    numbers = int, float, torch.SymInt, torch.SymFloat
-    alpha, beta = (
-        x if isinstance(x, numbers) else checks.scalar(name, x) for name, x in (("alpha", alpha), ("beta", beta))
-    )
-    return _through_dispatcher(request, A, B, C, alpha, beta)
+def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, stream: Any, out: Any) -> Any:
+    """Slow path: no cached plan matched. Reads the arrays with all checks; floats are rounded to float32."""
+    if arrays.is_traced_by_jax(A, B, C, out, alpha, beta):
+        if stream is not None:
+            raise StreamError("stream= has no meaning in code that JAX traces: XLA chooses the stream")
+        from fastsgemm.jax import product
 
-
-def _is_for_dispatcher(request: Request, stream: Any, out: Any) -> bool:
-    """Return whether a call asks for nothing that PyTorch's dispatcher cannot pass on."""
-    passed_on = request.symmetric in (Sym.WHOLE, Sym.BOTH)
-    return passed_on and request.rung is None and request.config is None and stream is None and out is None
-
-
-def _through_dispatcher(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any) -> Any:
-    """Multiply tensors that PyTorch's dispatcher has to see: it records gradients, tangents and traces."""
-    from fastsgemm.torch import operator
-
-    precision = request.precision if request.takes_halves else None
-    return operator.sgemm(
-        A, B, alpha, beta, C, precision=precision, batch_invariant=request.batch_invariant,
-        symmetric=bool(request.symmetric),
-    )  # fmt: skip
-
-
-def _in_jax(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, stream: Any, out: Any) -> Any:
-    """Multiply where JAX traces: XLA launches the kernels when the traced program runs."""
-    if stream is not None:
-        raise StreamError("stream= has no meaning in code that JAX traces: XLA chooses the stream")
-    from fastsgemm.jax import product
-
-    alpha = alpha if arrays.is_of_jax(alpha) else checks.scalar("alpha", alpha)
-    beta = beta if arrays.is_of_jax(beta) else checks.scalar("beta", beta)
-    return product.sgemm(request, A, B, alpha, beta, C, out)
-
-
-def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float, stream: Any, out: Any) -> Any:
-    """Slow path: no cached plan matched. Reads the arrays with all checks; alpha and beta are rounded to float32."""
-    if arrays.is_traced_by_jax(A, B, C, out):
-        return _in_jax(request, A, B, alpha, beta, C, stream, out)
+        return product.sgemm(request, A, B, alpha, beta, C, out)
+    if type(alpha) is not float or type(beta) is not float:
+        alpha, beta = checks.scalar("alpha", alpha), checks.scalar("beta", beta)
+    if C is None:
+        checks.no_output(beta)
     split: dict[str, SplitOperand] = {}
     if type(A) is SplitOperand:
         split["A"], A = A, array_of("A", A, request.precision)
@@ -309,8 +281,10 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: floa
     target = C if out is None else out
     lead = A if target is None else target
     library = arrays.library(lead)
-    if not split and _is_for_dispatcher(request, stream, out) and library.needs_dispatcher(A, B, C):
-        return _through_dispatcher(request, A, B, C, alpha, beta)
+    if not split and stream is None and out is None and request.has_operator and library.needs_dispatcher(A, B, C):
+        from fastsgemm.torch import operator
+
+        return operator.sgemm(request, A, B, alpha, beta, C)
     ordinal = library.device_of(lead)
     if ordinal == HOST:
         if stream is not None:
@@ -319,35 +293,24 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: floa
             )
         return host.sgemm(request, A, B, C, alpha, beta, out)
 
-    gpu = opened.get(ordinal) or _open(ordinal, library, stream)
+    gpu = opened.get(ordinal)
+    if gpu is None:
+        current = partial(library.current_stream, ordinal) if stream is None else partial(streams.handle_of, stream)
+        gpu = first_use.open_device(ordinal, current)
     switched = gpu.enter()
     try:
         handle = library.current_stream(ordinal) if stream is None else streams.handle_of(stream)
         if handle not in gpu.streams:
             gpu.adopt(handle)
-        of_a = library if type(A) is type(lead) else arrays.library(A)
-        of_b = library if type(B) is type(lead) else arrays.library(B)
-        # All operands are of one library, on its current stream: its own ordering and lifetimes suffice.
-        at_home = library.has_streams and of_a is library and of_b is library
-        if stream is not None:
-            at_home = at_home and device.is_capturing(handle)
-        a = of_a.view(A, handle, at_home)
-        b = of_b.view(B, handle, at_home)
-        result = target
-        if target is None or library.immutable:
-            result = library.empty(lead, _new_shape(a, b), gpu, handle)
-        operands = [a, b, result.view if type(result) is DeviceArray else library.view(result, handle, at_home)]
-        if target is not C or (library.immutable and C is not None):
-            at_home = at_home and (C is None or arrays.library(C) is library)
-            operands += _source(C, out, library, operands[2], handle, at_home)
-        if split:
-            for name, each in split.items():
-                each.require(name, operands["AB".index(name)][1][0])
-                at_home = not each.ready_on(gpu, handle) and at_home
-            addresses = (split["A"].address if "A" in split else 0, split["B"].address if "B" in split else 0)
-            multiply(gpu, handle, request, operands, alpha, beta, addresses)
-        else:
-            multiply(gpu, handle, request, operands, alpha, beta)
+        in_order = stream is None or device.is_capturing(handle)
+        operands, result, at_home = views.read(library, A, B, C, out, gpu, handle, in_order)
+        addresses = [0, 0]  # of A and B where they were split before
+        for name, each in split.items():
+            side = SIDES.index(name)
+            each.require(name, operands[side][1][0])
+            at_home = not each.ready_on(gpu, handle) and at_home
+            addresses[side] = each.address
+        multiply(gpu, handle, request, operands, alpha, beta, addresses)
         if not at_home:
             gpu.keep_alive(handle, (A, B, C, result, *split.values()))
         if result is not target:
@@ -357,55 +320,3 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: floa
     finally:
         if switched:
             gpu.leave()
-
-
-def _open(ordinal: int, library: Library, stream: Any) -> Gpu:
-    """Open the device for a first call, and tune it if it is unknown and the call's stream is not being captured."""
-    return first_use.open_device(
-        ordinal, lambda: library.current_stream(ordinal) if stream is None else streams.handle_of(stream)
-    )
-
-
-def _new_shape(a: View, b: View) -> tuple[int, ...]:
-    of_a, of_b = a[1][0], b[1][0]
-    if len(of_a) == len(of_b) == 2 and of_a[1] == of_b[0] and a[1][3] is b[1][3] is None:
-        return of_a[0], of_b[1]
-    try:
-        return checks.result_shape(of_a, of_b)
-    except ShapeError:
-        for name, (_, (_, _, _, fault, *_)) in (("A", a), ("B", b)):
-            if fault is not None:  # why the array cannot be used matters more than its shape
-                raise fault(name) from None
-        raise
-
-
-def _source(C: Any, out: Any, library: Library, written: View, handle: int, at_home: bool) -> list[View]:
-    """Return the view of C where that is not what is written, after checking it.
-
-    Parameters
-    ----------
-    C, out : array or None
-        The caller's.
-    library : Library
-        Of what is written.
-    written : View
-    handle : int
-        The raw stream.
-    at_home : bool
-        Whether all operands are of one library and on its current stream.
-    """
-    address, (shape, strides, *_, dtype) = written
-    if out is not None and library.immutable:
-        of_out, _, _, fault, _, of_out_dtype = library.view(out, handle, False)[1]
-        if fault is not None:
-            raise fault("out")
-        if of_out_dtype:
-            raise DTypeError(f"out must be float32 where arrays are immutable, got {of_out_dtype.numpy_name}")
-        checks.exact_shape("out", of_out, shape)
-    if C is None:
-        return []
-    source = arrays.library(C).view(C, handle, at_home)
-    if out is None and source[1][3] is None:
-        checks.exact_shape("C", source[1][0], shape)
-    same = source[0] == address and source[1][5] is dtype and same_elements(source[1][:2], (shape, strides))
-    return [] if same else [source]

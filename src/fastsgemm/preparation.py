@@ -221,7 +221,8 @@ def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any, symmetric: bool) 
     layouts = [layout] if isinstance(layout, str) else list(arguments.several("layout", layout, what))
     count = math.prod(len(values) for values in extents) * len(layouts)
     if not 1 <= count <= MOST_PROBLEMS:
-        raise ShapeError(f"prepare takes 1 to {MOST_PROBLEMS} problems, got {'more' if count else 'none'}")
+        got = "more; divide them among several calls" if count else "none"
+        raise ShapeError(f"prepare takes 1 to {MOST_PROBLEMS} problems, got {got}")
     problems = [of(m, n, k, which, many) for m, n, k, many in product(*extents) for which in layouts]
     return [checked(replace(each, symmetric=True)) for each in problems] if symmetric else problems
 

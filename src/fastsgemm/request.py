@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from fastsgemm import arguments, rungs
 from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.errors import ConfigError
+from fastsgemm.geometry.layout import is_transpose
 from fastsgemm.problem import Problem, Sym
 from fastsgemm.rungs import PRECISIONS, Rung
 
@@ -55,6 +57,11 @@ class Request(Struct, frozen=True, cache_hash=True):
     def sym(self) -> Sym:
         """What is to be stored of the result, where a kernel can compute one triangle of it."""
         return self.symmetric or (Sym.BOTH if self.gram else Sym.WHOLE)
+
+    @property
+    def has_operator(self) -> bool:
+        """Whether PyTorch's operator can compute it: it takes no rung and config, and writes no triangle alone."""
+        return self.rung is None and self.config is None and self.symmetric in (Sym.WHOLE, Sym.BOTH)
 
     @property
     def tensor_cores(self) -> bool:
@@ -121,6 +128,17 @@ def of_call(request: Request, split: tuple[bool, bool] = (False, False), output:
 def of_gram(request: Request) -> Request:
     """Return the request of a call whose B is its A transposed, in the same memory."""
     return replace(request, gram=True)
+
+
+def of_operands(request: Request, metas: Sequence[Any], addresses: Sequence[int]) -> Request:
+    """Return the request of a call on operands with these shapes and strides at these addresses, A and B first.
+
+    Where B is A transposed, in the same memory, the result is symmetric. So what is kept for later calls by shapes and
+    alignment must be kept by ``addresses[0] == addresses[1]`` as well.
+    """
+    if addresses[0] == addresses[1] and is_transpose(metas[0][:2], metas[1][:2]):
+        return of_gram(request)
+    return request
 
 
 def of_problem(request: Request, problem: Problem) -> Request:

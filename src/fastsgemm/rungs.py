@@ -253,7 +253,9 @@ def precision_of(rung: Rung | None, precision: str) -> str:
     if rung is None:
         return precision
     if precision not in (PRECISIONS[0], rung.precision):
-        raise PrecisionError(f"rung {rung.name} computes with precision {rung.precision!r}, got {precision!r}")
+        raise PrecisionError(
+            f"rung {rung.name} computes with precision {rung.precision!r}, got {precision!r}; leave one of them out"
+        )
     return rung.precision
 
 

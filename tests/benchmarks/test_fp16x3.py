@@ -17,6 +17,7 @@ from fastsgemm.bench.versus import Versus
 from fastsgemm.heuristics import fp16x3
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem
+from fastsgemm.request import Request, resolve
 
 pytestmark = pytest.mark.gpu
 SQUARES = (1024, 2048, 4096, 8192, 16384)
@@ -73,13 +74,13 @@ def test_sample(group, number, sample, torch, stopwatch, measured, reported):
         peers.cublas(torch, a, b, theirs, tf32=False),
     ]
     ms, ieee_ms, cublas_ms = stopwatch.medians(works, _SECONDS[group] if measured else 0.0, _FLUSHES)
-    choice = fp16x3.choose(gpu, sample.call.problem)
+    choice = fp16x3.choose(gpu, sample.call.problem, resolve(precision="fp16x3"))
     rows = slice(0, 512)
     exact = a[rows].double() @ b.double()
     errors = [float((x[rows].double() - exact).norm() / exact.norm()) for x in (c, plain, theirs)]
     assert errors[0] <= max(1.05 * errors[1], 2.0**-23)
     row = {
-        "problem": str(sample), "config": str(choice.config), "why": choice.why, "predicted_ms": choice.ms,
+        "problem": str(sample), "config": str(choice.tile), "why": choice.why, "predicted_ms": choice.ms,
         "ms": ms, "ieee_ms": ieee_ms, "cublas_ms": cublas_ms, "times_cublas": cublas_ms / ms,
         "times_ieee": ieee_ms / ms, "error": errors[0], "ieee_error": errors[1], "cublas_error": errors[2],
     }  # fmt: skip
@@ -107,9 +108,9 @@ def test_pre_split(M, n, torch, stopwatch, measured, reported):
     works = [lambda: sgemm(a, weight, C=c, precision="fp16x3"), peers.cublas(torch, a, b, theirs, tf32=False)]
     ms, cublas_ms = stopwatch.medians(works, 0.2 if measured else 0.0, _FLUSHES)
     least = max(4e-9 * n * n / _READ_TB_S, 2e-9 * M * n * n / _TFLOPS)
-    choice = fp16x3.choose(device.open_gpu(0), Problem(M, n, n), (True, False))
+    choice = fp16x3.choose(device.open_gpu(0), Problem(M, n, n), Request(precision="fp16x3", split=(False, True)))
     row = {
-        "M": M, "n": n, "config": str(choice.config), "ms": ms, "cublas_ms": cublas_ms,
+        "M": M, "n": n, "config": str(choice.tile), "ms": ms, "cublas_ms": cublas_ms,
         "times_cublas": cublas_ms / ms, "times_least": ms / least, "error": error_of(c, a, b),
     }  # fmt: skip
     reported("fp16x3 pre-split", lambda: ms / 1e3, 1).extra_info.update(row)

@@ -4,7 +4,6 @@ The tensors lie in host memory and pose as those of a device, which is made of P
 """
 
 import threading
-from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
@@ -78,7 +77,8 @@ PLAIN = {
     "beta 1": lambda A, B, C: sgemm(A, B, 1.0, 1.0, C),
     "alpha 0": lambda A, B, C: sgemm(A, B, 0.0, 0.5, C),
     "alpha 0, new": lambda A, B, C: sgemm(A, B, 0.0),
-    "numbers of other types": lambda A, B, C: sgemm(A, B, Fraction(1, 3), np.float32(2), C),
+    "numbers of other types": lambda A, B, C: sgemm(A, B, np.float64(1 / 3), np.float32(2), C),
+    "numbers that are integers": lambda A, B, C: sgemm(A, B, 3, 2, C),
     "alpha that rounds to 0": lambda A, B, C: sgemm(A, B, 1e-60, 1.0, C),
     "A and its transpose": lambda A, B, C: sgemm(A, A.T),
     "a transpose and its matrix": lambda A, B, C: sgemm(B.T, B, C=values(5, 5)),
@@ -457,7 +457,7 @@ def test_a_device_that_is_not_ready_takes_the_general_way(gpu, general, monkeypa
     """As while another thread tunes it: its table has plans, but calls have to wait."""
     PLAIN["C"](*operands())
     monkeypatch.delitem(first_use.opened, 0)
-    monkeypatch.setattr(gemm, "_open", lambda *given: gpu)
+    monkeypatch.setattr(first_use, "open_device", lambda *given: gpu)
     PLAIN["C"](*operands())
     assert len(general) == 2
 

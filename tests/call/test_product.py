@@ -75,7 +75,9 @@ def test_an_address_between_two_floats_is_refused_and_nothing_is_launched(device
         return np.ndarray((4, 4), np.float32, space.data, start)
 
     A, B, C = (on_device(placed(name)) for name in "ABC")
-    with pytest.raises(OperandError, match=f"^{which} must lie at an address divisible by 4; .* modulo 16 is 2$"):
+    with pytest.raises(
+        OperandError, match=f"^{which} must lie at an address divisible by 4; .* modulo 16 is 2; pass a copy$"
+    ):
         sgemm(A, B, 1.0, 1.0, C, **HOW)
     assert device.launched == []
 

@@ -11,7 +11,7 @@ from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError, PrecisionError
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED
-from fastsgemm.heuristics.database_entries import Content, Record, Tools
+from fastsgemm.heuristics.database_entries import Content, Record, Tools, points_of
 from fastsgemm.heuristics.knowledge import knowledge
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import Problem
@@ -68,7 +68,7 @@ def test_a_curve_that_lacks_points_is_one_warning_and_left_out(data_folder):
     whole, broken = [one for one in known if one.config.SLICED_K == one.config.PARTIAL_ACCUMULATORS == 1][:2]
     mine = [
         structs.replace(whole, device="Fake 9000"),
-        structs.replace(broken, device="Fake 9000", points=tuple(broken.points)[2:]),
+        structs.replace(broken, device="Fake 9000", points=points_of([*broken.times.items()][2:])),
     ]
     database.save(Content("sm_90", 232448, (), tuple(mine)))
     device = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
@@ -128,7 +128,7 @@ def test_an_unknown_architecture_gets_the_record_that_holds_everywhere():
 
 
 def test_no_legal_record_is_an_error():
-    with pytest.raises(ConfigError, match="no record of rung pipelined is legal with 16 bytes"):
+    with pytest.raises(ConfigError, match=r"no record of rung pipelined is legal with 16 bytes .*; name a config"):
         pick(DeviceInfo("tiny", "sm_75", 16, 4), Problem(64, 64, 64))
 
 

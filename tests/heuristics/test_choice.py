@@ -10,7 +10,7 @@ from fastsgemm.geometry.grid import MAX_BLOCKS
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED, choose_config
 from fastsgemm.heuristics.curve_problems import problems_of
-from fastsgemm.heuristics.database_entries import Content, Curve, Point, Record, Tools
+from fastsgemm.heuristics.database_entries import Content, Curve, Record, Tools, points_of
 from fastsgemm.heuristics.knowledge import Knowledge, knowledge, knows
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import Problem
@@ -39,7 +39,7 @@ def curve(config, scale=1.0, device="Fake 9000"):
     def ms(problem):
         return 0.004 + scale * 1e-8 * problem.M * problem.N * problem.K / 1000
 
-    points = tuple(Point(problem, ms(problem)) for problem in problems_of(config, 2, 132).problems())
+    points = points_of((problem, ms(problem)) for problem in problems_of(config, 2, 132).problems())
     return Curve("sm_90", device, 132, "warptiled", config, 2, points, TOOLS)
 
 
@@ -205,7 +205,7 @@ def test_where_nothing_is_legal_the_error_says_so(shipped):
 
 
 def test_a_curve_without_its_points_is_one_warning_and_a_miss(shipped):
-    broken = structs.replace(curve(BIG), points=curve(BIG).points[2:])
+    broken = structs.replace(curve(BIG), points=points_of([*curve(BIG).times.items()][2:]))
     shipped(curves=[broken, curve(SMALL, 9.0)])
     with pytest.warns(RuntimeWarning, match="left out") as caught:
         found = [pick(Problem(n, n, n)).config for n in (100, 200, 300)]
@@ -265,7 +265,7 @@ def of(rung, problem=NARROW, ms=0.5, origin="measured", arch="sm_90"):
 
 def curve_of(rung, ms):
     config = OF[rung]
-    points = tuple(Point(problem, ms) for problem in problems_of(config, 2, 132).problems())
+    points = points_of((problem, ms) for problem in problems_of(config, 2, 132).problems())
     return Curve("sm_90", "Fake 9000", 132, rung, config, 2, points, TOOLS)
 
 

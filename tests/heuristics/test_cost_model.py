@@ -13,7 +13,7 @@ from fastsgemm.heuristics import cost_model, curve_problems, database
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit
 from fastsgemm.heuristics.curve_problems import problems_of
-from fastsgemm.heuristics.database_entries import Curve, Fitted, Point, Tools
+from fastsgemm.heuristics.database_entries import Curve, Fitted, Tools, points_of
 from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, spell
 from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.evaluator import job_of
@@ -72,8 +72,15 @@ RUNG_OF = {rung.config: rung.name for rung in RUNGS}
 
 
 def curve(config, full, ms):
-    points = tuple(Point(problem, ms(problem)) for problem in problems_of(config, full, SMS).problems())
+    points = points_of((problem, ms(problem)) for problem in problems_of(config, full, SMS).problems())
     return Curve("sm_90", "Fake 9000", SMS, RUNG_OF[type(config)], config, full, points, Tools("1", "2", "2026-01-01"))
+
+
+def without(curve, left_out):
+    """The curve without the problems for which `left_out` holds, nor the numbers that the points gave."""
+    return structs.replace(
+        curve, points=points_of((p, ms) for p, ms in curve.times.items() if not left_out(p)), numbers=None
+    )
 
 
 # By hand, for tiles of 128 x 128 and one block on each of 132 multiprocessors. A wave takes 4 us and 10 ns for each
@@ -107,14 +114,13 @@ def test_a_measured_point_that_is_left_out_is_predicted_from_the_rest(rung, leas
     """The points were measured on an H200, so the truth is the device's and not the model's."""
     errors = []
     for whole in database.shipped("sm_90").curves:
-        for point in whole.points if whole.rung == rung and not whole.config.segment else ():
-            if point.problem.layout != "NN" and curve_problems.form(whole.config).deep + 1 == point.problem.K:
-                rest = tuple(other for other in whole.points if other != point)
+        for problem, ms in whole.times.items() if whole.rung == rung and not whole.config.segment else ():
+            if problem.layout != "NN" and curve_problems.form(whole.config).deep + 1 == problem.K:
                 try:
-                    model = OneConfig(structs.replace(whole, points=rest, numbers=None))
+                    model = OneConfig(without(whole, lambda other, left_out=problem: other == left_out))
                 except ValueError:  # the model needs this point
                     continue
-                errors.append(abs(model.predict(point.problem, whole.multiprocessors) / point.ms - 1))
+                errors.append(abs(model.predict(problem, whole.multiprocessors) / ms - 1))
     assert len(errors) >= least
     assert sum(errors) / len(errors) < mean and max(errors) < worst
 
@@ -136,7 +142,7 @@ def test_a_quick_curve_of_rung_9_has_one_line_for_a_ragged_k(problem):
     ms = ideal(config, 1)
     few = problems_of(config, 1, SMS).problems(quick=True)
     assert len({job_of("sm_90", find("pipelined"), config, one).variant for one in few}) == 5
-    quick = OneConfig(structs.replace(curve(config, 1, ms), points=tuple(Point(one, ms(one)) for one in few)))
+    quick = OneConfig(structs.replace(curve(config, 1, ms), points=points_of((one, ms(one)) for one in few)))
     assert quick.predict(problem, SMS) == pytest.approx(OneConfig(curve(config, 1, ms)).predict(problem, SMS), rel=0.1)
 
 
@@ -144,7 +150,7 @@ def test_a_quick_curve_takes_the_aligned_factor_of_a_layout():
     ms = ideal(BIG, 2)
     few = problems_of(BIG, 2, SMS).problems(quick=True)
     assert set(few) < set(problems_of(BIG, 2, SMS).problems())
-    points = tuple(Point(problem, ms(problem)) for problem in few)
+    points = points_of((problem, ms(problem)) for problem in few)
     quick = OneConfig(structs.replace(curve(BIG, 2, ms), points=points))
     problem = Problem(1407, 3071, 2111, "TT")  # a full wave
     assert quick.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05)
@@ -185,15 +191,10 @@ def test_nothing_is_faster_than_its_operands_are_read():
 def test_a_curve_with_a_point_missing_is_refused():
     whole = curve(BIG, 2, ideal(BIG, 2))
     edges = Problem(2 * SMS * BIG.BM, BIG.BN - 4, 1024)
-    needed = [
-        index
-        for index, point in enumerate(whole.points)
-        if point.problem.layout == "NN" and point.problem.K > 9 and point.problem != edges
-    ]
-    for index in needed:
-        points = (*whole.points[:index], *whole.points[index + 1 :])
+    needed = [one for one in whole.times if one.layout == "NN" and one.K > 9 and one != edges]
+    for one in needed:
         with pytest.raises(ValueError, match="no time for"):
-            OneConfig(structs.replace(whole, points=points))
+            OneConfig(without(whole, lambda other, left_out=one: other == left_out))
 
 
 @pytest.mark.parametrize("K", [8, 64])
@@ -201,10 +202,8 @@ def test_a_time_of_few_steps_that_was_disturbed_counts_for_nothing(K):
     """Else a few steps would take longer than many, and later waves no time at all."""
     whole = curve(SMALL, 2, ideal(SMALL, 2))
     M, N = problems_of(SMALL, 2, SMS).extents(2.0)
-    points = tuple(
-        structs.replace(one, ms=20 * one.ms) if one.problem == Problem(M, N, 8) else one for one in whole.points
-    )
-    assert len([one for one, two in zip(points, whole.points, strict=True) if one != two]) == 1
+    disturbed_one = Problem(M, N, 8)
+    points = points_of((whole.times | {disturbed_one: 20 * whole.times[disturbed_one]}).items())
     problem = Problem(M, 20 * N, K)
     disturbed, expected = (
         OneConfig(one).predict(problem, SMS) for one in (structs.replace(whole, points=points), whole)
@@ -279,13 +278,14 @@ def test_k_is_divided_up_to_a_number_of_blocks_that_is_exact(parts):
     """All configs are looked at together, so the limit of each is applied to arrays."""
     fits = [fit(one) for one in database.shipped("sm_90").curves if one.rung == "pipelined"][:3]
     model = CostModel(fits, SMS, 232448, Fitted())
-    for config in (one.curve.config for one in fits):
+    configs = [one.curve.config for one in fits]
+    for config in configs:
         for rows in (8 * SMS // parts + more for more in (-1, 0, 1)):
             problem = Problem(rows * config.BM, config.BN, 2**16)
-            options = {one: [] for one in fits}
+            options = {one: [] for one in configs}
             for one, found, _ in model.times(problem):
-                options[one].append(found)
-            assert options == {one: cost_model.splits(one.curve.config, problem, SMS) for one in fits}
+                options[one.curve.config].append(found)
+            assert options == {one: cost_model.splits(one, problem, SMS) for one in configs}
 
 
 @pytest.mark.parametrize("multiprocessors", [1, SMS])
@@ -395,8 +395,8 @@ def test_what_a_block_costs_once_is_measured_where_there_is_nothing_else():
 
     whole = curve(BIG, 1, ms)
     assert OneConfig(whole).predict(Problem(1024, 1024, 16), SMS) == pytest.approx(0.005, rel=0.15)
-    without = structs.replace(whole, points=tuple(p for p in whole.points if p.problem.K > 9))
-    assert OneConfig(without).predict(Problem(1024, 1024, 16), SMS) < 0.004  # an older curve is used as it is
+    older = without(whole, lambda problem: problem.K <= 9)
+    assert OneConfig(older).predict(Problem(1024, 1024, 16), SMS) < 0.004  # an older curve is used as it is
 
 
 def test_from_the_third_tile_on_every_step_of_k_counts_the_same():
@@ -437,8 +437,8 @@ def test_a_matrix_smaller_than_a_tile_costs_what_its_edges_do():
     filled, short = (predicted.predict(Problem(1280, n, 4096), SMS) for n in (128, 64))
     assert filled == pytest.approx(0.4136, rel=0.01) and short == pytest.approx(0.6184, rel=0.03)
     whole = curve(BIG, 1, ms)
-    without = structs.replace(whole, points=tuple(p for p in whole.points if p.problem.N != BIG.BN - 4))
-    assert OneConfig(without).predict(Problem(1280, 64, 4096), SMS) == pytest.approx(filled)  # taken for granted
+    older = without(whole, lambda problem: problem.N == BIG.BN - 4)
+    assert OneConfig(older).predict(Problem(1280, 64, 4096), SMS) == pytest.approx(filled)  # taken for granted
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 8])

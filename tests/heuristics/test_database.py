@@ -13,7 +13,7 @@ from fastsgemm.errors import FastsgemmError, RecordError
 from fastsgemm.heuristics import database, database_entries, database_reading
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit, numbers_of
-from fastsgemm.heuristics.database_entries import Content, Curve, Fitted, Point, Record, Tools
+from fastsgemm.heuristics.database_entries import Content, Curve, Fitted, Record, Tools, points_of
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.spaces import CLASSIC, REFINED
 
@@ -25,7 +25,7 @@ DEVICE = "Fake 9000"
 LINES_OF_H200 = database.shipped_path("sm_90").read_text().splitlines()
 FITTED_LINE = next(line.rstrip(",") for line in LINES_OF_H200 if '"numbers"' in line)
 PROBLEM = Problem(64, 64, 64)
-POINTS = (Point(PROBLEM, 0.01),)
+POINTS = points_of([(PROBLEM, 0.01)])
 
 PUBLISHED = {
     "rung": "autotuned",
@@ -314,7 +314,7 @@ def test_numbers_of_other_points_are_a_fault_of_a_shipped_file():
 def test_the_numbers_of_rounded_points_are_stored(tuning_folder):
     """A reader fits the points that are written, not those that were measured."""
     one = database_reading.parse_curve(json.dumps(fitted_line()).encode(), "sm_90")
-    points = tuple(Point(point.problem, point.ms * (1 + 3e-6)) for point in one.points)
+    points = points_of((problem, ms * (1 + 3e-6)) for problem, ms in one.times.items())
     database.write(tuning_folder / "sm_90.json", content(curves=(structs.replace(one, points=points),)))
     (found,) = database.shipped("sm_90").curves
     assert found.numbers == numbers_of(found)
@@ -371,15 +371,6 @@ def test_the_most_extreme_numbers_give_a_time(number):
         assert best is None or math.isfinite(best.ms)
 
 
-def test_the_points_of_a_curve_with_numbers_wait_until_they_are_asked_for():
-    line = json.dumps(fitted_line(points={"NN": [[0, 0, 0, 0]]})).encode()
-    found = database_reading.parse_curve(line, "sm_90", lazily=True)
-    assert fit(found).numbers == found.numbers
-    for read in (lambda: found.times, lambda: database_reading.parse_curve(line, "sm_90")):
-        with pytest.raises(RecordError, match=r">= 1.*points"):
-            read()
-
-
 @pytest.mark.parametrize(
     ("given", "costs", "written"),
     [
@@ -420,14 +411,14 @@ def test_a_curve_with_another_cost_of_accumulators_is_one_warning_and_a_miss(tun
 def test_what_is_written_is_read_back(tuning_folder):
     published = Record("sm_90", None, "warptiled", None, TWO, "hand-picked", "a guess")
     whole = content(
-        record(ms=1 / 3), published, curves=(curve(), curve(TWO, points=(Point(Problem(9, 8, 7, "TT"), 0.25),)))
+        record(ms=1 / 3), published, curves=(curve(), curve(TWO, points=points_of([(Problem(9, 8, 7, "TT"), 0.25)])))
     )
     database.write(tuning_folder / "sm_90.json", whole)
     found = database.shipped("sm_90")
     assert found.records[0] == published
     assert structs.replace(found.records[1], ms=1 / 3) == record(ms=1 / 3)
     assert found.records[1].ms == pytest.approx(1 / 3, rel=1e-4)
-    assert set(found.curves) == set(whole.curves)
+    assert found.curves == whole.curves
     text = (tuning_folder / "sm_90.json").read_text()
     assert database_reading.faults(text, "sm_90") == []
     assert database.dumps(found) == text

@@ -10,8 +10,10 @@ from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import RecordError
 from fastsgemm.heuristics import fp16x3, fp16x3_rates
 from fastsgemm.problem import Problem
+from fastsgemm.request import resolve
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 227 * 1024, 132)
+FP16X3 = resolve(precision="fp16x3")
 
 
 def test_a_file_comes_back(data_folder):
@@ -32,21 +34,21 @@ def test_shipped_files_are_as_they_would_be_written():
 
 def test_the_users_rates_decide(data_folder):
     problem = Problem(4096, 4096, 4096)
-    assert fp16x3.choose(H200, problem).config is not None
+    assert fp16x3.choose(H200, problem, FP16X3).tile is not None
     shipped = fp16x3_rates.load("sm_90")
     slow = tuple(structs.replace(tile, step_us=50.0) for tile in shipped.tiles)
     fp16x3_rates.save(structs.replace(shipped, tiles=slow))
-    choice = fp16x3.choose(H200, problem)
-    assert choice.config is None and "the IEEE kernel of rung pipelined is quicker" in choice.why
+    choice = fp16x3.choose(H200, problem, FP16X3)
+    assert choice.tile is None and "the IEEE kernel of rung pipelined is quicker" in choice.why
 
 
 def test_measured_times_replace_the_rule_for_unmeasured_devices(data_folder):
     device = DeviceInfo("NVIDIA L4", "sm_89", 101376, 58)
-    assert "nobody measured" in fp16x3.choose(device, Problem(4096, 4096, 4096)).why
+    assert "nobody measured" in fp16x3.choose(device, Problem(4096, 4096, 4096), FP16X3).why
     shipped = fp16x3_rates.load("sm_89")
     mine = structs.replace(shipped, arch="sm_89", device="NVIDIA L4", multiprocessors=58, least_gflop=None)
     fp16x3_rates.save(mine)
-    assert fp16x3.choose(device, Problem(4096, 4096, 4096)).ms is not None
+    assert fp16x3.choose(device, Problem(4096, 4096, 4096), FP16X3).ms is not None
 
 
 @pytest.mark.parametrize(("old", "new"), [

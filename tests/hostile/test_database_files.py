@@ -14,7 +14,7 @@ from fastsgemm.heuristics import database, database_entries
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit
 from fastsgemm.heuristics.curve_problems import problems_of
-from fastsgemm.heuristics.database_entries import Content, Curve, Fitted, Point, Record, Tools
+from fastsgemm.heuristics.database_entries import Content, Curve, Fitted, Record, Tools, points_of
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.spaces import REFINED
@@ -253,7 +253,7 @@ def test_any_times_in_a_curve_give_a_prediction_or_a_value_error(rung, tried):
     @settings(max_examples=CURVES, derandomize=True, deadline=None, database=None)
     @given(st.lists(st.floats(1e-6, 1e9), min_size=len(asked), max_size=len(asked)))
     def look(times):
-        points = tuple(Point(problem, ms) for problem, ms in zip(asked, times, strict=True))
+        points = points_of(zip(asked, times, strict=True))
         curve = Curve("sm_90", "Fake 9000", 132, rung, config, 2, points, TOOLS)
         try:
             known = fit(curve)

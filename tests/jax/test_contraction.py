@@ -25,7 +25,7 @@ def test_the_matrices_hold_what_is_contracted(subscripts, ones):
     generator = np.random.default_rng(0)
     a, b = (generator.integers(-5, 5, [sizes[x] for x in of]).astype(np.float32) for of in (labels.a, labels.b))
     metas = contraction.metas(labels, a.shape, b.shape)
-    c = np.zeros(contraction.result_shape(labels, a.shape, b.shape), np.float32)
+    c = np.zeros(contraction.shape_of_result(labels, a.shape, b.shape), np.float32)
     views = [
         as_strided(x, shape, [4 * step for step in strides])
         for x, (shape, strides, *_) in zip((a, b, c), metas, strict=True)

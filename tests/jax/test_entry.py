@@ -23,7 +23,7 @@ def bits(subscripts, a, b, alpha=ALPHA, beta=BETA, *, traced, request=None, devi
     """Return C by the launches of a plan and by the entries for XLA, as integers."""
     machine, request = Machine(device), request or resolve()
     labels = contraction.labels_of(subscripts)
-    shape = contraction.result_shape(labels, a, b)
+    shape = contraction.shape_of_result(labels, a, b)
     A, B, C = (np.random.default_rng(0).standard_normal(each).astype(np.float32) for each in (a, b, shape))
     plan = make_plan(machine.device, request, contraction.metas(labels, a, b), (0, 0, 0))
     wanted, result = C.copy(), C.copy()

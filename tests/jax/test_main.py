@@ -40,7 +40,7 @@ def test_a_script_and_a_module(folder, program, place):
     ran = run("--report", *program, "--precision", "7", folder=folder / place)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip() == "__main__ ['--precision', '7'] 1"
-    assert "1 products of 4.8e-08 GFLOP by fastsgemm" in ran.stderr
+    assert "1 product of 4.8e-08 GFLOP by fastsgemm" in ran.stderr
 
 
 @pytest.mark.parametrize(

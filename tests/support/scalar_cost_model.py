@@ -29,8 +29,6 @@ _MOST_PARTS, _MOST_WAVES, _LEAST_TILES = 256, 8, 2
 _LAYOUTS = ("NT", "TN", "TT")  # measured at a few loads only, as factors of the time of NN
 _STACKED = 4  # rows of tiles in the point that shows how much they share of B on rung 10
 _TRANSACTION = 4  # floats of a 16-byte load, which needs extents that are multiples of it
-_SECTOR = 8  # floats that L2 sends at least
-_L2 = 1.4  # bytes that L2 sends while one is read or written to add up parts
 
 
 def accumulators_factor(config: Config, fitted: Fitted, own: float = 0.0) -> float:
@@ -237,7 +235,7 @@ class CostModel:
         self._fitted = database.fitted(curve.arch)
         self._shallow, self._deep = depths(curve.config)
         self._full = float(curve.blocks_per_sm)
-        self._known = {point.problem: point.ms for point in curve.points}
+        self._known = curve.times
         self._sms = curve.multiprocessors
         # On rung 9, a quick curve has fewer points; see `curve_problems`.
         tails = _tails(curve.config, self._sms)
@@ -319,16 +317,10 @@ class CostModel:
 
         ms = self._waves(load, whole)
         if self._rung.narrow:
-            steps = slower = self._waves(load, read)
-            if self._shared:
-                shared = self._shared * (1 - 1 / min(_STACKED, -(-problem.M // config.BM)))
-                # Few blocks do not saturate the memory, so sharing reads saves them nothing.
-                slower = min(steps, max(steps * (1 - shared), read(1 / _SPARSE)))
-            if max(config.BM, config.BN) < _SECTOR and problem.layout[0] == "T":
-                line = config.BN if problem.layout[1] == "T" else _SECTOR
-                sectors = 4.0 * (min(problem.M, _SECTOR) + line) * problem.K * blocks(config.kernel, problem)
-                slower = max(slower, sectors / (_L2 * self._fitted.reduction_bytes_per_ms))
-            ms += slower - steps
+            steps = self._waves(load, read)
+            shared = self._shared * (1 - 1 / min(_STACKED, -(-problem.M // config.BM)))
+            # Few blocks do not saturate the memory, so sharing reads saves them nothing.
+            ms += min(steps, max(steps * (1 - shared), read(1 / _SPARSE))) - steps
         of_b = problem.N >= problem.M
         traffic = 4.0 * (problem.M + problem.N) * max(1, problem.K) / self._bandwidth[of_b, problem.layout[int(of_b)]]
         return max(ms, traffic)

@@ -287,7 +287,7 @@ def test_the_machine_code_is_counted(checkout, sass_page):
     assert tables.main([], root=checkout) == 0
     text = sass_page.read_text()
     assert "For sm_90 (NVIDIA X), compiled by NVRTC 13.5, nvdisasm 13.1." in text
-    assert "| 4096 x 4096 x 4096, TN | 70 | 87.5 | 4 LDS.128 | 2 STS.32, 1 LDG.128 | 1 | 2 | 60 | 140 |" in text
+    assert "| 4096,4096,4096,TN | 70 | 87.5 | 4 LDS.128 | 2 STS.32, 1 LDG.128 | 1 | 2 | 60 | 140 |" in text
     assert "spilled" not in text
     assert tables.main(["--check"], root=checkout) == 0
 

@@ -598,7 +598,7 @@ class TestReport:
             A.double() @ B.double()
             A.double() @ B.double()
         assert repr(turned.report()).splitlines() == [
-            "fastsgemm computed 1 product, 120 FLOP, 100.0% of the FLOPs",
+            "fastsgemm computed 1 product, 120 FLOP, 100.0% of float32 FLOPs",
             "  mm           1 call      120 FLOP",
             "  mm          2 calls        0 FLOP  passed on: dtype float64",
         ]

@@ -12,7 +12,7 @@ from fastsgemm.config import PipelinedConfig
 from fastsgemm.heuristics import curve_fit, database, database_reading
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_problems import problems_of
-from fastsgemm.heuristics.database_entries import Curve, Fitted, Point, Tools
+from fastsgemm.heuristics.database_entries import Curve, Fitted, Tools, points_of
 from fastsgemm.problem import Problem
 from fastsgemm.tuning import tuner
 from fastsgemm.tuning.calibration import calibrated
@@ -30,7 +30,7 @@ def curve():
         waves = math.ceil(math.ceil(problem.M / 64) * math.ceil(problem.N / 64) / 264)
         return waves * (0.004 + 1e-5 * problem.K)
 
-    points = tuple(Point(p, ms(p)) for p in problems_of(CONFIG, 2, 132).problems())
+    points = points_of((p, ms(p)) for p in problems_of(CONFIG, 2, 132).problems())
     return Curve("sm_90", "Fake 9000", 132, "pipelined", CONFIG, 2, points, TOOLS)
 
 

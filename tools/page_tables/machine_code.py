@@ -52,7 +52,7 @@ def _fp16x3(tensor: Data) -> str:
 
 def _called(row: Data) -> str:
     M, N, K = row["problem"].split(",")[:3]
-    return f"{M} x {N} x {K}, {row['layout']}"
+    return f"{M},{N},{K},{row['layout']}"
 
 
 def _numbers(counts: Mapping[str, int]) -> str:

@@ -88,13 +88,14 @@ def _calls(calls: Data) -> list[str]:
         _, *ours = _relative({name: us["between"] for name, us in row["host_us"].items()})
         kind = next((kind for kind in _NOT_REPLACED if kind in row["call"]), "replaced")
         ratios.setdefault(kind, []).append(ours)
-    parts = [
-        f"{kind}: {' and '.join(_spread(one) for one in zip(*found, strict=True))}" for kind, found in ratios.items()
+    what = "What a call between other operators adds to the time of the host, relative to PyTorch's own call"
+    lines = [
+        f"{what}, over {len(calls['calls'])} kinds of calls:",
+        "",
+        *header("call with the switch", "ieee", "fp16x3"),
     ]
-    kinds = f"{len(calls['calls'])} kinds of calls"
-    what = "What a call between other operators adds to the time of the host, relative to PyTorch, with ieee and fp16x3"
-    lines = [f"{what}, over {kinds}: {'; '.join(parts)}.", ""]
-    lines += header("call without the switch", "host time, µs")
+    lines += [line(kind, *(_spread(one) for one in zip(*found, strict=True))) for kind, found in ratios.items()]
+    lines += ["", *header("call without the switch", "host time, µs")]
     return lines + [line(f"`{name}`", f"{us:.1f}") for name, us in calls["operator_us"].items()]
 
 

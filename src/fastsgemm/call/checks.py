@@ -201,7 +201,7 @@ def output(shape: layout.Extents, strides: layout.Extents, readonly: bool, name:
     if overlapping:
         raise OverlapError(
             f"elements of {name} share memory (shape {tuple(shape)}, strides {tuple(strides)} elements); "
-            "an expanded or overlapping view cannot be written"
+            f"an expanded or overlapping view cannot be written; pass a copy of {name}, or no {name} to get a new array"
         )
 
 

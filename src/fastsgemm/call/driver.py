@@ -13,7 +13,6 @@ from fastsgemm import device
 from fastsgemm.call import checks, workspace
 from fastsgemm.call.arguments import Arguments, Values
 from fastsgemm.call.arrays import Meta, View
-from fastsgemm.call.gram import request_of
 from fastsgemm.call.graphs import AFTER, Graphs
 from fastsgemm.call.plan import Launch, Plan
 from fastsgemm.call.product import make_plan
@@ -23,7 +22,7 @@ from fastsgemm.geometry import layout
 from fastsgemm.geometry.matrix import Base
 from fastsgemm.jit import kernel
 from fastsgemm.known_devices import EARLY, compute_capability
-from fastsgemm.request import Request
+from fastsgemm.request import Request, of_operands
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu, Kernel
@@ -43,7 +42,7 @@ def multiply(
     operands: Sequence[View],
     alpha: float,
     beta: float,
-    split: tuple[int, int] = (0, 0),
+    split: Sequence[int] = (0, 0),
 ) -> None:
     """Compute C <- alpha * A @ B + beta * C on views of device memory; see `fastsgemm.sgemm` for the errors.
 
@@ -59,19 +58,19 @@ def multiply(
         is written, and shares no memory with it.
     alpha, beta : float
         Rounded to float32.
-    split : (int, int)
+    split : sequence of two int
         The addresses of A and B as pairs of FP16 numbers, where they were split before.
     """
     key: tuple[Any, ...]
     if len(operands) == 3:
         (pa, a), (pb, b), (pc, c) = operands
         if pa == pb:
-            request = request_of(request, (a, b), (pa, pb))
+            request = of_operands(request, (a, b), (pa, pb))
         ps, key = 0, (request, a, b, c, pa & 15, pb & 15, pc & 15)
     else:
         (pa, a), (pb, b), (pc, c), (ps, source) = operands
         if pa == pb:
-            request = request_of(request, (a, b), (pa, pb))
+            request = of_operands(request, (a, b), (pa, pb))
         key = (request, a, b, c, pa & 15, pb & 15, pc & 15, source, ps & 15)
     loaded: LoadedPlan | None = gpu.prepared.get(key)
     if loaded is None:

@@ -33,7 +33,7 @@ def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], mis
     ----------
     traits : DeviceTraits
     request : Request
-        With what the addresses say of it; see `fastsgemm.call.gram`.
+        With what the addresses say of it; see `fastsgemm.request.of_operands`.
     metas : sequence of Meta
         Of A, B, what is written and, if that is another array, C.
     misaligned : sequence of int

@@ -74,8 +74,7 @@ class Config:
         known = cls.declared()
         if unknown := constants.keys() - known.keys():
             raise ConfigError(f"unknown constants {sorted(unknown)}; {cls.__name__} has {list(known)}")
-        required = {field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
-        if missing := required - constants.keys():
+        if missing := _required(cls) - constants.keys():  # type: ignore[arg-type]  # mypy takes the __hash__ of instances
             raise ConfigError(f"constants {sorted(missing)} of {cls.__name__} are missing")
         config = cls(**constants)
         if outside := config.out_of_range():
@@ -177,3 +176,9 @@ class Config:
 def _declared(cls: Any) -> dict[str, Constant]:
     hints = get_type_hints(cls, include_extras=True)
     return {field.name: hints[field.name].__metadata__[0] for field in dataclasses.fields(cls)}
+
+
+@cache
+def _required(cls: Any) -> frozenset[str]:
+    """Return the names of the constants without a default."""
+    return frozenset(field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastsgemm.config import SEGMENT, Config
 from fastsgemm.geometry.grid import MAX_BLOCKS, tiles, triangle_tiles
@@ -22,6 +21,9 @@ from fastsgemm.heuristics import curve_problems, partial_accumulators
 from fastsgemm.heuristics.curve_arrays import (
     ACCUMULATING,
     BANDWIDTH,
+    FULL,
+    LATER,
+    LIGHTER,
     LIGHTEST,
     TERMS,
     Floats,
@@ -31,12 +33,11 @@ from fastsgemm.heuristics.curve_arrays import (
     of_configs,
 )
 from fastsgemm.heuristics.curve_fit import Fit
-from fastsgemm.heuristics.curve_problems import STACKED
+from fastsgemm.heuristics.curve_problems import SPARSE, STACKED
 from fastsgemm.heuristics.database_entries import Fitted
-from fastsgemm.heuristics.products import Numbers, Planes, Product, Waves
+from fastsgemm.heuristics.products import Numbers, Product, numbers
+from fastsgemm.heuristics.shares import PREDICTED, Pick
 from fastsgemm.problem import Problem
-
-Array = NDArray[Any]
 
 # Two predicted times that differ by less are equal: the model errs more than that.
 CLOSE = 1.02
@@ -44,7 +45,7 @@ _MOST_WAVES = 8  # of blocks that split-K makes
 _MOST_PARTS = 256  # of K
 PARTS = sorted({1, *(base << i for base in (2, 3) for i in range(8) if base << i <= _MOST_PARTS)})
 _FEWER = [0, *PARTS[:-1]]  # the number before each of them
-_L2 = 1.4  # bytes that L2 sends in the time in which one is read or written to add up parts; measured on an H200
+_LEAST_MS = 1e-30  # no division by zero, whatever was measured
 _MOST_CONFIGS = 4096  # that are kept, because making one takes longer than predicting its time
 
 
@@ -76,72 +77,37 @@ def _in_parts(config: Config, parts: int) -> Config:
     return config.replace(SPLIT_K=parts)
 
 
-class Prediction(NamedTuple):
-    """One option for a product.
-
-    Attributes
-    ----------
-    ms : float
-        Predicted device time, the reduction of split-K included.
-    cost : float
-        What it is ranked by: `ms`, or 1.25 times that where its sums have too few chains.
-    model : CostModel
-    problem : Problem
-    row, column : int
-        The places of the number of parts of K and of the config.
-    """
-
-    ms: float
-    cost: float
-    model: CostModel
-    problem: Problem
-    row: int
-    column: int
-
-    @property
-    def fit(self) -> Fit:
-        """The fit of the config's curve."""
-        return self.model.fits[self.column]
-
-    @property
-    def config(self) -> Config:
-        """The config with the SPLIT_K that this time is for, and partial accumulators where the problem needs them."""
-        return self.model.config(self.problem, self.row, self.column)
-
-
 class Table:
-    """The times of all options for some products.
+    """The times of all options of some products, and what they are ranked by.
 
     Parameters
     ----------
     model : CostModel
     products : sequence of Product
-    ms, cost : array, shape (products, parts of K, configs)
-        See `Prediction`; a cost is infinite where an option is not considered.
+    ms, cost : array
+        By product, number of parts of K and config.
     """
 
     def __init__(self, model: CostModel, products: Sequence[Product], ms: Floats, cost: Floats) -> None:
         self._model, self._products, self._ms, self._cost = model, products, ms, cost
         self._least: Floats = cost[:, 0] if cost.shape[1] == 1 else cost.min(axis=1)  # of each config
 
-    def best(self, plane: int = 0) -> Prediction | None:
+    def best(self, plane: int = 0) -> Pick | None:
         """Return the best config for a product, or None if no config has a grid for it.
 
         Of the configs whose cost is close to the least, the best is the one that comes first. So problems of similar
         shapes share kernels, and fewer have to be compiled.
         """
-        cost, elements = self._least[plane], self._products[plane].elements
-        if elements is not None:
-            cost = cost[: len(elements)] / elements
+        cost = self._least[plane]
         least = cost.item(cost.argmin())
         if least == math.inf:
             return None
-        return self._prediction(plane, int((cost <= self._model.close * least).argmax()))
+        return self._pick(plane, int((cost <= self._model.close * least).argmax()))
 
-    def ranking(self, plane: int = 0) -> list[Prediction]:
+    def ranking(self, plane: int = 0) -> list[Pick]:
         """Return each config with the SPLIT_K that gives its least cost, the best first."""
         order = self._least[plane].argsort(kind="stable").tolist()
-        return [self._prediction(plane, column) for column in order if self._least[plane, column] < math.inf]
+        return [self._pick(plane, column) for column in order if self._least[plane, column] < math.inf]
 
     def options(self) -> list[tuple[int, int, float]]:
         """Return of each option of one product the places of the number of parts of K and of the config, and the ms."""
@@ -149,11 +115,12 @@ class Table:
         each = zip(rows.tolist(), columns.tolist(), strict=True)
         return [(row, column, self._ms.item(0, row, column)) for row, column in each]
 
-    def _prediction(self, plane: int, column: int) -> Prediction:
+    def _pick(self, plane: int, column: int) -> Pick:
         """Return a config with the SPLIT_K that gives its least cost."""
         row = int(self._cost[plane, :, column].argmin())
-        ms, cost = self._ms.item(plane, row, column), self._cost.item(plane, row, column)
-        return Prediction(ms, cost, self._model, self._products[plane].problem, row, column)
+        ms, cost, fit = self._ms.item(plane, row, column), self._cost.item(plane, row, column), self._model.fits[column]
+        config = partial(self._model.config, self._products[plane].problem, row, column)
+        return Pick(fit.rung, config, PREDICTED, fit.curve, ms, cost)
 
 
 class CostModel:
@@ -196,7 +163,7 @@ class CostModel:
         self._any_narrow = bool(self._narrow.any())
         self._sliced = np.array([c.sliced_k > 1 for c in configs])
         self._whole_k = math.lcm(*(c.tile_k for c in configs))
-        self._largest = float(max(BM.max(), BN.max()))
+        self._largest = float(max(BM.max(), BN.max()))  # rows or columns of a tile
         # The most rows and columns of a tile of the caller's C, without swap_ab and with it.
         turned = np.where(self._narrow, BN, BM), np.where(self._narrow, BM, BN)
         self._most_sides = [[float(side.max()) for side in sides] for sides in (self.tile, turned)]
@@ -227,10 +194,9 @@ class CostModel:
             }
         shortest = [partial_accumulators.shortest(fit.curve.config, self._shared_limit) for fit in self.fits]
         chains = [partial_accumulators.chains_of(fit.curve.config) for fit in self.fits]
-        ms_per_byte = 1.0 / (_L2 * self._fitted.reduction_bytes_per_ms)
-        each = Options(
-            **of_configs(self.fits, ms_per_byte), **of_parts, split=more, whole=~more, chains=chains, shortest=shortest
-        )
+        once, more_each = np.array([fit.numbers.tail for fit in self.fits]).T - [[0.0], [1.0]]
+        of_parts |= {"split": more, "once": np.where(more, 0.0, once), "each": np.where(more, 0.0, more_each)}
+        each = Options(**of_configs(self.fits, self._sms), **of_parts, chains=chains, shortest=shortest)
         return Options(*(np.broadcast_to(one, (rows, len(self.fits))).ravel().astype(np.float64) for one in each))
 
     def _ordered(self, fit: Fit, parts: int) -> Config | None:
@@ -248,11 +214,11 @@ class CostModel:
         faced = with_swap_ab(fit.rung, problem)
         return partial_accumulators.shortened(config, faced, self._shared_limit, self._fitted)
 
-    def best(self, problem: Problem) -> Prediction | None:
+    def best(self, problem: Problem) -> Pick | None:
         """Return the best config for one problem; see `Table.best`."""
         return self.predict([Product(problem, True)]).best()
 
-    def ranking(self, problem: Problem) -> list[Prediction]:
+    def ranking(self, problem: Problem) -> list[Pick]:
         """Return all configs for one problem; see `Table.ranking`."""
         return self.predict([Product(problem, True)]).ranking()
 
@@ -270,88 +236,86 @@ class CostModel:
         accumulators : bool
             Whether the times are those with partial accumulators, where a problem needs them.
         """
-        planes = Planes(products, self._fitted)
-        rows, shape = self._rows(planes), (len(products), -1, len(self.fits))
-        o, p = self._first[rows], planes.each[0]
-        if len(products) > 1:
+        each = [numbers(product.problem, self._fitted) for product in products]
+        rows = self._rows(each)
+        o, p = self._first[rows], each[0]
+        if len(each) > 1:
             n = rows * len(self.fits)
-            o = Options(*np.concatenate([self._options[:, :n]] * len(products), axis=1))
-            p = planes.of_options(n)
-        tall, wide = o.BM, o.BN
-        if self._any_narrow:
-            tall, wide = tall + p.swap * o.more_rows, wide + p.swap * o.more_columns
-        tiles = np.ceil(p.M / tall) * np.ceil(p.N / wide) * p.batch
-        if planes.any_symmetric:
-            each = [*zip(*self.tile, strict=True)]
-            for own, product in zip(tiles.reshape(shape), products, strict=True):
-                if product.problem.symmetric:
-                    N, batch = product.problem.N, product.problem.batch
-                    own[:] = [batch * triangle_tiles(int(BM), int(BN), N) for BM, BN in each]
-        if planes.is_unusual:  # of more blocks, a float64 does not say how many the last wave has
-            for own, product in zip(tiles.reshape(shape), products, strict=True):
-                if product.tiles is not None:
-                    own[0], own[0, : len(product.tiles)] = math.inf, product.tiles
+            o = Options(*np.concatenate([self._options[:, :n]] * len(each), axis=1))
+            p = Numbers(*np.array([*zip(*each, strict=True)]).repeat(n, axis=1))
+        tall, wide, tiles = self._tiles(products, p, o)
+        too_many = max(one.stored_bytes for one in each) > 4.0 * MAX_BLOCKS  # a tile has one element at least
+        if too_many:  # of more blocks, a float64 does not say how many the last wave has
             tiles = np.minimum(tiles, MAX_BLOCKS + 1.0)
-        steps, depth, parts = self._depth(planes, p, o, rows)
+        steps, depth, parts = self._depth(each, p, o, rows)
         bent = np.minimum(depth, o.bend)
-        if planes.least_side < self._largest:  # where a tile is larger than C, the copies check bounds
+        if min(one.least for one in each) < self._largest:  # where a tile is larger than C, the copies check bounds
             guard = np.where((tall > p.M) | (wide > p.N), o.guard, 1.0)
             depth, bent = depth * guard, bent * guard
-        waves = Waves((tiles if rows == 1 else tiles * parts) / self._sms, o.full)
+        blocks = tiles if rows == 1 else tiles * parts
+        waves = np.ceil(blocks / o.wave)
+        last = (blocks - (waves - 1.0) * o.wave) / self._sms  # the load of the last one
 
-        # The steps of k take a straight line from the bend on, beside what a block costs once.
-        step, extra, once = self._tables.at(p.table, o.place + waves.last)
-        ends = self._tables.ends(p.table, o.column, 4 if self._any_narrow else waves.ends)
-
-        def of_steps(which: int) -> Floats:
-            times: Floats = ends[TERMS + 3 * which] * depth + ends[TERMS + 3 * which + 1] * bent
-            return times
-
-        k_steps = step * depth + extra * bent
-        stored_twice = (
-            p.stores if planes.any_symmetric else 1.0
-        )  # the transposed store takes about as long as the other
-        ms = waves.times(
-            k_steps + once * stored_twice, lambda which: of_steps(which) + ends[TERMS + 3 * which + 2] * stored_twice
-        )
+        # What a block costs once, and the steps of k: a straight line from the bend on.
+        step, extra, once = self._tables.at(p.table, o.place + np.ceil(last))
+        ends = self._tables.ends(p.table, o.column, 1 + LIGHTEST if self._any_narrow else 1 + LIGHTER)
+        lines = ends[TERMS:].reshape(-1, 3, ends.shape[1])
+        stored = lines[:, 2]
+        if any(one.stores > 1.0 for one in each):  # the transposed store takes about as long as the other
+            once, stored = once * p.stores, stored * p.stores
+        lighter = np.minimum(np.maximum(1.0 - last, 0.0), 1.0 - 1.0 / SPARSE)
+        k_steps, of_steps = step * depth + extra * bent, lines[:, 0] * depth + lines[:, 1] * bent
+        ms = _of_waves(waves, lighter, k_steps + once, of_steps + stored)
         if self._any_narrow:  # rows of tiles share reads of B, but a few blocks have the memory to themselves
-            k_steps = waves.times(k_steps, of_steps)
-            high = np.minimum(np.ceil(p.narrow / o.BM), STACKED)
-            shared = o.shared * (1.0 - 1.0 / high)
-            slower = np.minimum(k_steps, np.maximum(k_steps * (1.0 - shared), of_steps(LIGHTEST)))
-            if planes.any_sectors:  # L2 sends whole sectors, of which thin tiles need a few elements
-                slower = np.maximum(slower, tiles * (p.sectors * o.thin - p.sectors_less * o.thin_less))
-            ms += slower - k_steps
+            k_steps = _of_waves(waves, lighter, k_steps, of_steps)
+            saved = o.shared * (1.0 - 1.0 / np.minimum(np.ceil(p.least / o.BM), STACKED))
+            ms -= k_steps - np.minimum(k_steps, np.maximum(k_steps * (1.0 - saved), of_steps[LIGHTEST]))
         # A and B are read once, at most at the rate that was measured.
         ms = np.maximum(ms, p.read_bytes / ends[BANDWIDTH])
         if rows > 1:  # a second kernel reads the partial sums, and reads and writes C
             written = p.stored_bytes / self._fitted.reduction_bytes_per_ms
-            added = parts * (self._fitted.reduction_ms_per_part + written / stored_twice)
+            added = parts * (self._fitted.reduction_ms_per_part + written / p.stores)
             ms += (added + (self._fitted.reduction_ms + 2.0 * written)) * o.split
         cost = ms
-        if accumulators and not self._in_order and planes.most_chains > 1:
+        if accumulators and not self._in_order and max(one.chains for one in each) > 1.0:
             wanted = p.chains / (parts * o.chains)
             ms, cost = partial_accumulators.add(ms, ends[ACCUMULATING], steps / o.shortest, wanted)
-        out = tiles > MAX_BLOCKS if planes.is_unusual else None
+        if too_many:
+            cost = np.where(tiles > MAX_BLOCKS, np.inf, cost)
         if rows > 1:
-            more = (tiles >= o.most_tiles) | (o.least_k > p.K)
-            out = more if out is None else out | more
-        if out is not None:
-            cost = np.where(out, np.inf, cost)
+            cost = np.where((tiles >= o.most_tiles) | (o.least_k > p.K), np.inf, cost)
+        shape = len(each), rows, len(self.fits)
         return Table(self, products, ms.reshape(shape), self._without(products, cost.reshape(shape)))
 
-    def _rows(self, planes: Planes) -> int:
+    def _rows(self, each: Sequence[Numbers]) -> int:
         """Return how many numbers of parts of K are considered with any config."""
+        most_K = max(p.K for p in each)
         if self._in_order:
-            return 2 if planes.most_K > SEGMENT else 1
-        fewest = math.inf
-        for p in planes.each:
-            tall, wide = self._most_sides[p.swap]
-            fewest = min(fewest, math.ceil(p.M / tall) * math.ceil(p.N / wide) * p.batch)
-        deep = bisect_right(PARTS, planes.most_K / self._least_part)
-        return max(1, min(deep, bisect_left(_FEWER, _MOST_WAVES * self._sms / fewest)))
+            return 2 if most_K > SEGMENT else 1
+        deep = bisect_right(PARTS, most_K / self._least_part)
+        if deep < 2:
+            return 1
+        sides = (self._most_sides[int(p.swap)] for p in each)
+        fewest = min(
+            math.ceil(p.M / tall) * math.ceil(p.N / wide) * p.batch for p, (tall, wide) in zip(each, sides, strict=True)
+        )
+        return min(deep, bisect_left(_FEWER, _MOST_WAVES * self._sms / fewest))
 
-    def _depth(self, planes: Planes, p: Numbers, o: Options, rows: int) -> tuple[Floats, Floats, Any]:
+    def _tiles(self, products: Sequence[Product], p: Numbers, o: Options) -> tuple[Any, Any, Floats]:
+        """Return the rows and columns of a tile of the caller's C, and how many tiles are computed."""
+        tall, wide = o.BM, o.BN
+        if self._any_narrow:
+            tall, wide = tall + p.swap * o.more_rows, wide + p.swap * o.more_columns
+        tiles: Floats = np.ceil(p.M / tall) * np.ceil(p.N / wide) * p.batch
+        for plane, (problem, _) in enumerate(products):
+            if problem.symmetric:
+                sides = zip(*self.tile, strict=True)
+                tiles.reshape(len(products), -1, len(self.fits))[plane] = [
+                    problem.batch * triangle_tiles(int(BM), int(BN), problem.N) for BM, BN in sides
+                ]
+        return tall, wide, tiles
+
+    def _depth(self, each: Sequence[Numbers], p: Numbers, o: Options, rows: int) -> tuple[Any, Floats, Any]:
         """Return the steps of k of a part, the same above those of the shortest K that was measured, and the parts.
 
         A ragged last tile of k costs some steps more.
@@ -362,22 +326,20 @@ class CostModel:
             steps = np.minimum(p.K, o.part_k) if self._in_order else np.ceil(p.K / o.part_k) * o.depth
             parts = np.ceil(p.K / steps)
         depth = steps
-        if not planes.is_whole(self._whole_k):
+        if any(one.K % self._whole_k for one in each):
             rest = np.fmod(p.K, o.tile_k)
-            depth = depth + (o.once * np.minimum(rest, 1.0) + o.each * rest) * o.whole
+            depth = depth + o.once * np.minimum(rest, 1.0) + o.each * rest
         return steps, np.maximum(depth, o.few) - o.few, parts
 
     def _without(self, products: Sequence[Product], cost: Floats) -> Floats:
         """Return the costs with what single products rule out set to infinity.
 
-        That are the rungs for few rows where a product has many; split-K where it has a number of tiles of its own; and
-        the options that share out a sum of few steps, unless a product has no other.
+        That are the rungs for few rows where a product has many; and the options that share out a sum of few steps,
+        unless a product has no other.
         """
         for plane, product in enumerate(products):
             if self._any_narrow and not product.narrow:
                 cost[plane, :, self._narrow] = np.inf
-            if product.tiles is not None:
-                cost[plane, 1:] = np.inf
             if self._in_order:  # one segment is a part, which needs no shared memory for the sums of several
                 one = product.problem.K <= SEGMENT
                 cost[plane, 0, self._illegal[int(one)]] = np.inf
@@ -388,3 +350,24 @@ class CostModel:
                 if chained.min() < np.inf:
                     cost[plane] = chained
         return cost
+
+
+def _of_waves(waves: Floats, lighter: Floats, last: Floats, ends: Floats) -> Floats:
+    """Return the times of all waves.
+
+    Parameters
+    ----------
+    waves : array
+        How many there are.
+    lighter : array
+        How much lighter than one block on each multiprocessor the last one is.
+    last : array
+        Times at its load in whole blocks.
+    ends : array
+        Times of a full wave (`FULL`), of a later one (`LATER`), and at the lightest load less those at a load of 1
+        (`LIGHTER`). A wave after the first costs less than it, and one that is not full takes the same share of that.
+    """
+    last = last + ends[LIGHTER] * lighter
+    full = ends[FULL]
+    several = full + np.maximum(ends[LATER], 0.0) * (waves - 2.0 + last / np.maximum(full, _LEAST_MS))
+    return np.where(waves > 1.0, several, last)

@@ -20,7 +20,6 @@ Floats = NDArray[np.float64]
 
 KINDS = 3  # of reading: neither, one or both of A and B are ragged
 STORES = 4  # whether rows of C are ragged, and whether those are that are stored with swap_ab
-SECTOR = 32  # bytes that L2 sends at least
 FULL, LATER, LIGHTER, LIGHTEST = range(4)  # times that follow from more than one load; see `Tables`
 BANDWIDTH, ACCUMULATING, TERMS = range(3)  # places in what `Tables.ends` returns
 _TRANSPOSED = {"NN": "TT", "NT": "NT", "TN": "TN", "TT": "NN"}
@@ -35,21 +34,20 @@ class Options(NamedTuple):
         Rows and columns of a tile.
     more_rows, more_columns : array
         How many more of the caller's C a tile has with swap_ab.
-    full : array
-        Blocks that fit on a multiprocessor at a time.
+    wave : array
+        Blocks that fit on the device at a time.
     few, bend : array
         Steps of k of the shortest K that was measured, and from there to the bend.
     tile_k, once, each : array
-        Steps of k of a tile, and how many more a ragged last one costs: once, and for each of its steps.
+        Steps of k of a tile, and how many more a ragged last one costs with K in one part: once, and for each of its
+        steps.
     guard, shared : array
         How many times longer steps take with bounds checks, and the share of them that rows of tiles save.
-    thin, thin_less : array
-        ms per byte that tiles of less than a sector each way read, and how much less of a column-major B.
     part_k, depth : array
         K is divided by the first, rounded up and multiplied by the second for the steps of a part; both are 1 with K in
         one part. In order, `part_k` are the steps of a part.
-    split, whole : array
-        1 and 0 with more than one part of K, else 0 and 1.
+    split : array
+        1 with more than one part of K, else 0.
     least_k, most_tiles : array
         The least K that is divided into so many parts, and with how many tiles it is not.
     chains, shortest : array
@@ -62,7 +60,7 @@ class Options(NamedTuple):
     BN: Any
     more_rows: Any
     more_columns: Any
-    full: Any
+    wave: Any
     few: Any
     bend: Any
     tile_k: Any
@@ -70,12 +68,9 @@ class Options(NamedTuple):
     each: Any
     guard: Any
     shared: Any
-    thin: Any
-    thin_less: Any
     part_k: Any
     depth: Any
     split: Any
-    whole: Any
     least_k: Any
     most_tiles: Any
     chains: Any
@@ -84,20 +79,19 @@ class Options(NamedTuple):
     column: Any
 
 
-def of_configs(fits: Sequence[Fit], ms_per_byte: float) -> dict[str, Any]:
-    """Return the fields of `Options` that depend on the config alone, given the ms in which L2 sends a byte."""
+def of_configs(fits: Sequence[Fit], multiprocessors: float) -> dict[str, Any]:
+    """Return the fields of `Options` that depend on the config alone, on a device with so many multiprocessors."""
     configs = [fit.curve.config for fit in fits]
     BM, BN = floats(c.BM for c in configs), floats(c.BN for c in configs)
     narrow = np.array([fit.rung.narrow for fit in fits])
-    once, each = np.array([fit.numbers.tail for fit in fits]).T - [[0.0], [1.0]]
     few = floats(fit.few for fit in fits)
-    thin = (narrow & (4.0 * np.maximum(BM, BN) < SECTOR)) * ms_per_byte
     return {
         "BM": BM, "BN": BN, "more_rows": narrow * (BN - BM), "more_columns": narrow * (BM - BN),
-        "full": [fit.curve.blocks_per_sm for fit in fits], "few": few, "bend": floats(fit.bend for fit in fits) - few,
-        "tile_k": [c.tile_k for c in configs], "once": once, "each": each,
+        "wave": [fit.curve.blocks_per_sm * multiprocessors for fit in fits],
+        "few": few, "bend": floats(fit.bend for fit in fits) - few,
+        "tile_k": [c.tile_k for c in configs],
         "guard": [fit.numbers.guard for fit in fits], "shared": [fit.numbers.shared for fit in fits],
-        "thin": thin, "thin_less": thin * (SECTOR - 4.0 * BN), "place": _places(fits), "column": range(len(fits)),
+        "place": _places(fits), "column": range(len(fits)),
     }  # fmt: skip
 
 

@@ -91,10 +91,6 @@ def _rounded(value: Any) -> Any:
     return tuple(map(_rounded, value)) if isinstance(value, tuple) else float(f"{value:.{_DIGITS}g}")
 
 
-def _no_time(place: tuple[int, int, int, str]) -> ValueError:
-    return ValueError(f"the curve has no time for {Problem(*place)}")
-
-
 class _Fitting:
     """The steps of `fit`, which read the measured times."""
 
@@ -103,11 +99,10 @@ class _Fitting:
         self._step = curve.config.tile_k
         self._problems = curve_problems.problems_of(curve.config, curve.blocks_per_sm, curve.multiprocessors)
         self._times = curve.times
-        self._full = float(curve.blocks_per_sm)
-        self._loads = {load: self._problems.extents(load) for load in curve_problems.loads(curve.blocks_per_sm)}
+        self._loads = curve_problems.loads(curve.blocks_per_sm)
         # A quick curve has fewer points; see `CurveProblems.problems`.
-        tails = (self._known(problem) for problem in self._problems.tails())
-        self._quick = self._problems.quick_leaves_out_tails and not any(tails)
+        tails = self._problems.tails()
+        self._quick = self._problems.quick_leaves_out_tails and self._times.keys().isdisjoint(tails)
 
     def result(self) -> CurveNumbers:
         form = self._problems
@@ -127,36 +122,19 @@ class _Fitting:
             _rounded(self._shared(stream, lines[0][-2].at(_depth(tail, self._step, TINY)))),
         )
 
-    def _known(self, problem: Problem) -> float | None:
-        return self._times.get((problem.M, problem.N, problem.K, problem.layout))
-
     def _ms(self, problem: Problem) -> float:
-        return self._needed((problem.M, problem.N, problem.K, problem.layout))
-
-    def _needed(self, place: tuple[int, int, int, str]) -> float:
         try:
-            return self._times[place]
+            return self._times[problem]
         except KeyError:
-            raise _no_time(place) from None
-
-    def _place(self, load: float, K: int, ragged: int, layout: str = "NN") -> tuple[int, int, int, str]:
-        """Return what `CurveProblems.at` returns, as a key of the times."""
-        M, N = self._loads[load]
-        return max(1, M - ragged), N - ragged, K + ragged, layout
-
-    def _at(self, K: int, ragged: int) -> list[float | None]:
-        """Return the time at each load and this depth."""
-        get, depth = self._times.get, K + ragged
-        return [get((max(1, M - ragged), N - ragged, depth, "NN")) for M, N in self._loads.values()]
+            raise ValueError(f"the curve has no time for {problem}") from None
 
     def _straight(self, ragged: int) -> list[Line]:
         """Return for each load the straight line through the times at two depths."""
         shallow = TINY if ragged and self._quick else self._problems.shallow
         deep = self._problems.deep
         found = []
-        for load, less, more in zip(self._loads, self._at(shallow, ragged), self._at(deep, ragged), strict=True):
-            if less is None or more is None:
-                raise _no_time(self._place(load, shallow if less is None else deep, ragged))
+        for load in self._loads:
+            less, more = (self._ms(self._problems.at(load, K + ragged, ragged)) for K in (shallow, deep))
             slope = max(0.0, more - less) / (deep - shallow)
             found.append(Line(max(0.0, less - slope * (shallow + ragged)), slope))
         return found
@@ -170,7 +148,8 @@ class _Fitting:
         if low >= shallow:
             return tuple(lines)
         found = []
-        for line, ms in zip(lines, self._at(TINY, ragged), strict=True):
+        for line, load in zip(lines, self._loads, strict=True):
+            ms = self._times.get(self._problems.at(load, TINY + ragged, ragged))
             if ms is not None and ms <= line.at(shallow):
                 # The line must not predict less than was measured.
                 end = shallow if low >= bend or line.at(bend) < ms else bend
@@ -190,7 +169,8 @@ class _Fitting:
         """
         few, deep = _depth(tail, self._step, TINY), self._problems.deep
         loads = self._problems.layout_loads
-        layouts = [each for each in LAYOUTS if not ragged or self._place(loads[0], deep, ragged, each) in self._times]
+        first = {layout: self._problems.at(loads[0], deep + ragged, ragged, layout) for layout in LAYOUTS}
+        layouts = [layout for layout in LAYOUTS if not ragged or first[layout] in self._times]
         once = {load: line.at(few) for load, line in zip(self._loads, lines, strict=True)}  # whatever the layout
         factors = (self._relative(load, ragged, layouts, once[load]) for load in loads)
         return dict(zip(layouts, zip(*factors, strict=True), strict=True))
@@ -198,7 +178,8 @@ class _Fitting:
     def _relative(self, load: float, ragged: int, layouts: Sequence[str], once: float) -> list[float]:
         """Return the times of the steps of K in these layouts relative to NN, given what blocks cost once."""
         whole, *steps = (
-            self._needed(self._place(load, self._problems.deep, ragged, layout)) - once for layout in ("NN", *layouts)
+            self._ms(self._problems.at(load, self._problems.deep + ragged, ragged, layout)) - once
+            for layout in ("NN", *layouts)
         )
         return [max(_LEAST_FACTOR, each / whole) if whole > 0.0 else 1.0 for each in steps]
 
@@ -208,25 +189,25 @@ class _Fitting:
             return 0.0, 1.0
         four, shortest, longest = map(self._ms, self._problems.tails())
         each = max(0.0, longest - shortest) / (self._step - 2) / (ragged or 1e-9)
-        whole = self._needed(self._place(1.0, self._problems.shallow, 0))
+        whole = self._ms(self._problems.at(1.0, self._problems.shallow, 0))
         return max(0.0, (four - whole) / (aligned or 1e-9) - 4 * each), each
 
     def _bandwidth(self) -> tuple[float, ...]:
         """Return `CurveNumbers.bandwidth`. On a quick curve, the first stream serves all."""
         first, *_ = streams = self._problems.streams()
-        known = [one if self._known(one) else first for one in streams]
+        known = [one if one in self._times else first for one in streams]
         return tuple(4.0 * (one.M + one.N) * one.K / self._ms(one) for one in known)
 
     def _guard(self, stream: Problem) -> float:
         guarded = self._problems.guarded()
-        return 1.0 if guarded is None else max(1.0, (self._known(guarded) or 0.0) / self._ms(stream))
+        return 1.0 if guarded is None else max(1.0, self._times.get(guarded, 0.0) / self._ms(stream))
 
     def _shared(self, stream: Problem, once: float) -> float:
         """Return `CurveNumbers.shared`, given what the blocks of a full wave cost once."""
         stacked = self._problems.stacked()
-        ms = None if stacked is None else self._known(stacked)
-        if stacked is None or ms is None:
+        if stacked is None or stacked not in self._times:
             return 0.0
+        ms = self._times[stacked]
         whole = self._curve.config.kernel
         low, high = (self._ms(stream) - once) / tiles(whole, stream), (ms - once) / tiles(whole, stacked)
         return min(1.0, max(0.0, (1 - high / low) / (1 - 1 / STACKED))) if low > 0.0 else 0.0

@@ -333,10 +333,7 @@ def _problem_line(problem: Problem) -> dict[str, Any]:
 
 
 def _curve_line(curve: Curve) -> dict[str, Any]:
-    points: dict[str, list[list[float]]] = {}
-    for point in curve.points:
-        p = point.problem
-        points.setdefault(p.layout, []).append([p.M, p.N, p.K, _rounded(point.ms)])
+    points = {layout: [(M, N, K, _rounded(ms)) for M, N, K, ms in rows] for layout, rows in curve.points.items()}
     numbers, costs = _numbers(curve, points), [round(cost, 3) for cost in curve.accumulators_cost]
     return {
         "rung": curve.rung,
@@ -358,7 +355,7 @@ def _numbers_line(numbers: CurveNumbers) -> list[Any]:
     return [*structs.astuple(structs.replace(numbers, lines=straight))]
 
 
-def _numbers(curve: Curve, points: dict[str, list[Any]]) -> CurveNumbers | None:
+def _numbers(curve: Curve, points: Points) -> CurveNumbers | None:
     """Return the numbers of a curve with these points, which are rounded, or None if they are too few.
 
     Only curves of the default rungs have them, because only a first call that names no rung must not wait for a fit.
@@ -366,7 +363,7 @@ def _numbers(curve: Curve, points: dict[str, list[Any]]) -> CurveNumbers | None:
     if rungs.find(curve.rung) not in rungs.DEFAULTS:
         return None
     try:
-        return numbers_of(structs.replace(curve, points=Points(lambda: points)))
+        return numbers_of(structs.replace(curve, points=points))
     except ValueError:
         return None
 

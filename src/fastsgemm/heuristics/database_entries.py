@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct, field
 
@@ -22,6 +21,8 @@ Least0 = Annotated[float, Meta(ge=0.0, le=_MOST)]
 Factor = Annotated[float, Meta(ge=1e-30, le=_MOST)]
 AtLoads = tuple[Factor, Factor, Factor]
 Factors = tuple[AtLoads, AtLoads]
+Row = tuple[int, int, int, float]  # M, N, K and ms
+Points = Mapping[str, Sequence[Row]]  # by layout
 Needs = tuple[tuple[int, int], ...]  # steps of k, ascending, and how many chains a sum of so many needs
 
 
@@ -89,46 +90,12 @@ class Record(Struct, frozen=True):
         return self.device, self.rung, self.config.segment, self.problem
 
 
-class Point(Struct, frozen=True):
-    """One measured time."""
-
-    problem: Problem
-    ms: float
-
-
-class Points(Sequence[Point]):
-    """The points of a curve as a file has them, which become `Point` only when they are asked for.
-
-    Parameters
-    ----------
-    read : callable
-        Returns for each layout a sequence of M, N, K and ms. It is called when they are asked for; it may raise
-        `RecordError`.
-    """
-
-    def __init__(self, read: Callable[[], Mapping[str, Sequence[tuple[int, int, int, float]]]]) -> None:
-        self._read = read
-
-    @cached_property
-    def rows(self) -> Mapping[str, Sequence[tuple[int, int, int, float]]]:
-        """For each layout, M, N, K and ms."""
-        return self._read()
-
-    @cached_property
-    def _points(self) -> tuple[Point, ...]:
-        return tuple(Point(Problem(M, N, K, layout), ms) for layout, rows in self.rows.items() for M, N, K, ms in rows)
-
-    def __len__(self) -> int:
-        return sum(map(len, self.rows.values()))
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._points[index]
-
-    def __eq__(self, other: object) -> bool:
-        return self._points == (other._points if isinstance(other, Points) else other)
-
-    def __hash__(self) -> int:
-        return hash(self._points)
+def points_of(times: Iterable[tuple[Problem, float]]) -> Points:
+    """Return measured times in ms as a curve has them."""
+    points: dict[str, list[Row]] = {}
+    for p, ms in times:
+        points.setdefault(p.layout, []).append((p.M, p.N, p.K, ms))
+    return points
 
 
 class Line(NamedTuple):
@@ -196,7 +163,8 @@ class Curve(Struct, frozen=True):
     blocks_per_sm : int
         That fit on one of them at a time: the fewer of those with and without partial accumulators. Only without them
         in a quick run, where slices make four chains, and where shared memory has no room for them.
-    points : sequence of Point
+    points : mapping
+        For each layout the measured times: M, N, K and ms.
     tools : Tools
     user : bool
         It comes from the user's own tuning.
@@ -215,7 +183,7 @@ class Curve(Struct, frozen=True):
     rung: str
     config: Config
     blocks_per_sm: int
-    points: Sequence[Point]
+    points: Points
     tools: Tools
     user: bool = False
     calibration: float = 1.0
@@ -233,12 +201,9 @@ class Curve(Struct, frozen=True):
         return f"from {self.tools}"
 
     @property
-    def times(self) -> dict[tuple[int, int, int, str], float]:
-        """The time in ms at each M, N, K and layout."""
-        if isinstance(self.points, Points):
-            return {(M, N, K, layout): ms for layout, rows in self.points.rows.items() for M, N, K, ms in rows}
-        found = ((point.problem, point.ms) for point in self.points)
-        return {(problem.M, problem.N, problem.K, problem.layout): ms for problem, ms in found}
+    def times(self) -> dict[Problem, float]:
+        """The measured time of each problem in ms."""
+        return {Problem(M, N, K, layout): ms for layout, rows in self.points.items() for M, N, K, ms in rows}
 
 
 class Fitted(Struct, frozen=True):

@@ -6,7 +6,7 @@ A line that cannot be used is a fault with a reason. It is kept as text, so that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -24,7 +24,6 @@ from fastsgemm.heuristics.database_entries import (
     Curve,
     CurveNumbers,
     Fitted,
-    Points,
     Record,
     SearchLimits,
     Tools,
@@ -115,7 +114,7 @@ class CurveLine(Struct, forbid_unknown_fields=True):
     multiprocessors: Multiprocessors
     constants: dict[str, int]
     blocks_per_sm: Blocks
-    points: Raw  # `POINTS`
+    points: dict[Layout, list[Row]]
     driver: Text
     nvrtc: Text
     date: Date
@@ -137,7 +136,6 @@ class CandidateLine(Struct, forbid_unknown_fields=True):
 ANY = Decoder(AnyLine)
 RECORD = Decoder(MeasuredLine | PublishedLine | HandPickedLine)
 CURVE = Decoder(CurveLine)
-POINTS = Decoder(dict[Layout, list[Row]])
 CANDIDATE = Decoder(CandidateLine)
 
 
@@ -194,12 +192,11 @@ class File:
     def of_rung(self, name: str) -> tuple[Content, list[str]]:
         """Return the records and curves of one rung, and what is wrong with its lines.
 
-        The points of a curve whose numbers are stored are not read before they are asked for.
         Lines that name no rung are read with those of the first rung that is asked for, and are wrong.
         """
         faults: list[str] = []
         records, curves = (
-            tuple(self._each(key, (*groups.get(name, ()), *groups.pop("", ())), faults, [], lazily=True))
+            tuple(self._each(key, (*groups.get(name, ()), *groups.pop("", ())), faults, []))
             for key, groups in self._by_rung.items()
         )
         return Content(self._arch, self._limit, records, curves), faults
@@ -219,13 +216,11 @@ class File:
                 groups.setdefault(_rung_of(line), []).append(line)
         return found
 
-    def _each(
-        self, key: str, lines: Iterable[Any], faults: list[str], unread: list[Unread], lazily: bool = False
-    ) -> Iterator[Any]:
+    def _each(self, key: str, lines: Iterable[Any], faults: list[str], unread: list[Unread]) -> Iterator[Any]:
         def parse(line: bytes) -> Record | Curve:
             if key == "records":
                 return parse_record(line, self._arch, self._user)
-            return parse_curve(line, self._arch, self._user, lazily)
+            return parse_curve(line, self._arch, self._user)
 
         return _each(lines, parse, key, faults, unread)
 
@@ -289,30 +284,16 @@ def parse_record(line: bytes, arch: str, user: bool = False) -> Record:
     )
 
 
-def parse_curve(line: bytes, arch: str, user: bool = False, lazily: bool = False) -> Curve:
-    """Make a `Curve` of one line of a file, or raise `RecordError` or `ConfigError`.
-
-    With `lazily`, the points of a curve whose numbers are stored are read and checked when they are asked for.
-    """
+def parse_curve(line: bytes, arch: str, user: bool = False) -> Curve:
+    """Make a `Curve` of one line of a file, or raise `RecordError` or `ConfigError`."""
     read = strict_json.decode_with(CURVE, line)
     rung = rungs.find(read.rung)
     config, tools = rung.config.from_constants(read.constants), Tools(read.driver, read.nvrtc, read.date)
     sizes = read.multiprocessors, rung.name, config, read.blocks_per_sm
-    points = Points(partial(_points, read.points))
-    if read.numbers is None or not lazily:
-        len(points)  # reads them
     if read.numbers is not None:
         _check_lines(read.numbers, read.blocks_per_sm)
     costs = _by_layout(read.accumulators_cost)
-    return Curve(arch, read.device, *sizes, points, tools, user, read.calibration, costs, read.numbers)
-
-
-def _points(text: Raw) -> Any:
-    """Return the points of a curve by layout, or raise `RecordError`."""
-    try:
-        return strict_json.decode_with(POINTS, bytes(text))
-    except RecordError as error:
-        raise RecordError(str(error).replace("`$", "`$.points")) from error
+    return Curve(arch, read.device, *sizes, read.points, tools, user, read.calibration, costs, read.numbers)
 
 
 def _by_layout(costs: float | list[float]) -> tuple[float, ...]:

@@ -12,7 +12,7 @@ from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choice, database, fp16x3, fp16x3_rates
-from fastsgemm.heuristics.choice import Choice, Share, Way
+from fastsgemm.heuristics.choice import Choice, Share
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
 from fastsgemm.problem import Problem, as_data, checked, dtypes_of, of, spell
 from fastsgemm.request import of_problem, resolve
@@ -37,14 +37,17 @@ class Explanation:
     device : DeviceInfo
     problem : Problem
     choice : Choice
-        The shares with their rungs and configs, the rule, what it rests on, its time, and the ways that were compared.
+        The shares with their rungs and configs, the rule, what it rests on, and its time.
     precision : str
+    ways : tuple of Choice
+        The ways that were compared, the one that is taken first; none where rung 11 is taken.
     """
 
     device: DeviceInfo
     problem: Problem
     choice: Choice
     precision: str = "ieee"
+    ways: tuple[Choice, ...] = ()
 
     @property
     def rung(self) -> str:
@@ -103,7 +106,7 @@ class Explanation:
             "packed": list(found.packed),
             "shares": [_share(one) for one in found.shares],
             "ms": found.ms,
-            "ways": [_way(way) for way in found.ways],
+            "ways": [_way(way) for way in self.ways],
         }
 
     def __repr__(self) -> str:
@@ -149,7 +152,7 @@ class Explanation:
             measured = found.rule == choice.EXACT and not found.packed and not found.cut
             verb = "measured" if measured else "predicted"
             lines.append(f"time       {found.ms:.4g} ms, {tflops(p, found.ms):.4g} TFLOP/s ({verb})")
-        for number, way in enumerate(found.ways[1 : 1 + _SHOWN]):
+        for number, way in enumerate(self.ways[1 : 1 + _SHOWN]):
             time = "" if way.ms is None else f"{way.ms:.4g} ms  "
             configs = " + ".join(f"{one.rung.name} {one.config}" for one in way.shares)
             lines.append(f"{'others' if number == 0 else '':10} {time}{way.name}: {configs}")
@@ -173,7 +176,7 @@ def _share(share: Share) -> dict[str, Any]:
     }
 
 
-def _way(way: Way) -> dict[str, Any]:
+def _way(way: Choice) -> dict[str, Any]:
     return {"way": way.name, "ms": way.ms, "shares": [_share(one) for one in way.shares]}
 
 
@@ -270,7 +273,8 @@ def explain(
         fp16x3.require_batch(problem.batch)
     operands = variants.dense_operands(problem)
     found = choice.choose(device_info, request, *operands, extents=variants.extents_of(problem))
-    return Explanation(device_info, problem, found, request.precision)
+    ways = () if found.tile is not None else choice.ways(device_info, request, *operands, variants.extents_of(problem))
+    return Explanation(device_info, problem, found, request.precision, ways)
 
 
 def device_at(place: int | str) -> DeviceInfo:

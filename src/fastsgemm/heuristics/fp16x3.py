@@ -7,10 +7,9 @@ measured, it is the number of operations that decides.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec.structs import replace
 
-from msgspec import Struct
-
+from fastsgemm.config import Fp16x3Config
 from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
 from fastsgemm.errors import ConfigError, DeviceError, ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
@@ -22,46 +21,17 @@ from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, kinds_of
 from fastsgemm.heuristics.knowledge import knowledge
+from fastsgemm.heuristics.shares import Choice
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import Problem, Sym
+from fastsgemm.request import Request
 
 FIRST = 80  # sm_80, whose tensor cores the kernels are written for
 MOST_PRODUCTS = 1024  # of a batch: each has several launches of its own
 _SPLIT_K = (1, 2, 3, 4, 8)
 _PART_STEPS = 256  # of k, at least, in a part
 _CLOSE = 1.02  # predicted times that differ by less are equal; of such tiles the largest takes the least power
-
-
-class Symmetry(NamedTuple):
-    """Whether a result is symmetric, so that one triangle of it is computed, and whether B is A transposed."""
-
-    result: bool = False
-    gram: bool = False
-
-
-_NOT_SYMMETRIC = Symmetry()
-
-
-class Fp16x3Choice(Struct, frozen=True):
-    """What a problem gets with precision fp16x3, and why.
-
-    Attributes
-    ----------
-    config : Fp16x3Config, Fp16x3MmaConfig or None
-        None: an IEEE kernel.
-    trans_c : bool
-        The product is computed transposed.
-    ms, ieee_ms : float or None
-        Predicted time of rung 11, known or predicted time of the IEEE kernel.
-    why : str
-    """
-
-    config: TileConfig | None
-    trans_c: bool
-    ms: float | None
-    ieee_ms: float | None
-    why: str
 
 
 def supported(arch: str) -> bool:
@@ -72,7 +42,7 @@ def supported(arch: str) -> bool:
 def require_tensor_cores(device: DeviceTraits) -> None:
     """Raise `DeviceError` on a device that the kernels of fp16x3 are not written for."""
     if not supported(device.arch):
-        raise DeviceError(f"fp16x3 needs a device of sm_{FIRST} or later, {device.name} is {device.arch}")
+        raise DeviceError(f"fp16x3 needs a device of sm_{FIRST} or later, got {device.arch} ({device.name})")
 
 
 def require_batch(count: int, what: str = "rung fp16x3 computes") -> None:
@@ -95,84 +65,81 @@ def check_config(device: DeviceTraits, config: TileConfig) -> None:
 def choose(
     device: DeviceTraits,
     problem: Problem,
-    split: tuple[bool, bool] = (True, True),
-    forced: bool = False,
-    symmetry: Symmetry = _NOT_SYMMETRIC,
+    request: Request,
+    direct: bool = False,
     rival: tuple[str, float | None] | None = None,
-) -> Fp16x3Choice:
-    """Return the tile that rung 11 takes for a problem, or that an IEEE kernel takes it.
+) -> Choice:
+    """Return the tile that rung 11 takes for a problem, or a choice without shares and tile: an IEEE kernel takes it.
 
     Parameters
     ----------
-    device : Gpu or DeviceInfo
+    device : DeviceTraits
     problem : Problem
         With a row-major C.
-    split : tuple of bool
-        Whether A and B have to be split: not where they were split before.
-    forced : bool
-        Rung 11 in any case.
-    symmetry : Symmetry
+    request : Request
+        Of precision fp16x3. With a rung, rung 11 is taken in any case.
+    direct : bool
+        It can read the operands, of one 16-bit type, as they lie.
     rival : (str, float or None), optional
-        Rung and time of the IEEE kernel that would compute it. Default: that of float32 operands.
+        Rung and time of the IEEE kernel that would compute it. Default: that of dense float32 operands.
     """
-    return _choose(info_of(device), problem, split, forced, symmetry, rival)
+    return _choose(info_of(device), problem, request, direct, rival)
 
 
 @cached
 def _choose(
-    device: DeviceInfo,
-    problem: Problem,
-    split: tuple[bool, bool],
-    forced: bool,
-    symmetry: Symmetry,
-    rival: tuple[str, float | None] | None,
-) -> Fp16x3Choice:
-    arch = device.arch
+    device: DeviceInfo, problem: Problem, request: Request, direct: bool, rival: tuple[str, float | None] | None
+) -> Choice:
+    arch, forced, triangle = device.arch, request.rung is not None, bool(request.sym)
+    ieee = Choice((), triangle=triangle)
     if not supported(arch):
-        return Fp16x3Choice(None, False, None, None, f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
+        return replace(ieee, why=f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
     if problem.batch > MOST_PRODUCTS:
         why = f"rung 11 computes a batch of at most {MOST_PRODUCTS} products, this has {problem.batch}"
-        return Fp16x3Choice(None, False, None, None, why)
+        return replace(ieee, why=why)
     known = fp16x3_rates.load(arch, device.name)
     if not forced and min(tile.least_k for tile in known.tiles) > problem.K:
-        return Fp16x3Choice(None, False, None, None, f"so few steps of k err less in IEEE arithmetic: K = {problem.K}")
-    ms, trans_c, config = _quickest(known, problem, split, device, Sym.BOTH if symmetry.result else Sym.WHOLE)
+        return replace(ieee, why=f"so few steps of k err less in IEEE arithmetic: K = {problem.K}")
+    to_split = not request.split[0], not request.split[1]
+    if direct:
+        to_split = False, False
+    elif request.gram:  # the pairs of one operand are those of the other
+        to_split = all(to_split), False
+    ms, trans_c, tile = _quickest(known, problem, to_split, device, Sym.BOTH if triangle else Sym.WHOLE)
     ms *= problem.batch  # one product after the other
+    tensor = replace(ieee, tile=tile, trans_c=trans_c, direct=direct and isinstance(tile, Fp16x3Config))
+    if known.least_gflop is None:
+        ieee, tensor = (replace(one, tensor_ms=ms) for one in (ieee, replace(tensor, ms=ms)))
     if forced:
-        known_ms = ms if known.least_gflop is None else None
-        return Fp16x3Choice(config, trans_c, known_ms, None, "rung fp16x3 was asked for")
+        return replace(tensor, why="rung fp16x3 was asked for")
     if known.least_gflop is not None:
-        return _without_times(known.least_gflop, arch, problem, config, trans_c)
-    rung, ieee_ms = rival or _float32_rival(device, problem, symmetry)
+        taken, why = _without_times(known.least_gflop, arch, problem)
+        return replace(tensor if taken else ieee, why=why)
+    rung, ieee_ms = rival or _float32_rival(device, problem, request)
     if ieee_ms is None:
-        return Fp16x3Choice(config, trans_c, ms, None, "no time of an IEEE kernel is known")
+        return replace(tensor, why="no time of an IEEE kernel is known")
     name = f"the IEEE kernel of rung {rung}"
     if ieee_ms <= ms:
-        return Fp16x3Choice(None, False, ms, ieee_ms, f"{name} is quicker: {_times(ieee_ms, ms)}")
-    return Fp16x3Choice(config, trans_c, ms, ieee_ms, f"quicker than {name}: {_times(ms, ieee_ms)}")
+        return replace(ieee, ieee_ms=ieee_ms, why=f"{name} is quicker: {_times(ieee_ms, ms)}")
+    return replace(tensor, ieee_ms=ieee_ms, why=f"quicker than {name}: {_times(ms, ieee_ms)}")
 
 
-def _float32_rival(device: DeviceInfo, problem: Problem, symmetry: Symmetry) -> tuple[str, float | None]:
-    """Return rung and time of the IEEE kernel that computes float32 operands."""
+def _float32_rival(device: DeviceInfo, problem: Problem, request: Request) -> tuple[str, float | None]:
+    """Return rung and time of the IEEE kernel that would compute a problem with dense float32 operands."""
     search = Search(knowledge(device), None, False)
-    if not symmetry.result:
-        pick = search.pick(problem)
-        return pick.rung.name, pick.ms
-    way = next(search.symmetric_ways(*dense_operands(problem), extents_of(problem), symmetry.gram))
-    return way.shares[0].rung.name, way.ms
+    asked = Request(symmetric=Sym.BOTH if request.symmetric and not request.gram else Sym.WHOLE, gram=request.gram)
+    found = next(search.ways(asked, *dense_operands(problem), extents_of(problem)))
+    return found.shares[0].rung.name, found.ms
 
 
-def _without_times(
-    least: dict[str, float], arch: str, problem: Problem, config: TileConfig, trans_c: bool
-) -> Fp16x3Choice:
+def _without_times(least: dict[str, float], arch: str, problem: Problem) -> tuple[bool, str]:
+    """Return whether rung 11 is taken where no times are known, and why."""
     gflop = 1e-9 * problem.flops / problem.batch
     if arch not in least:
-        why = f"nobody measured fp16x3 on {arch}, where three FP16 products may take longer than one of FP32"
-        return Fp16x3Choice(None, False, None, None, why)
+        return False, f"nobody measured fp16x3 on {arch}, where three FP16 products may take longer than one of FP32"
     if gflop < least[arch]:
-        why = f"{gflop:.3g} GFLOP are less than the {least[arch]:g} from which on {arch} uses rung 11"
-        return Fp16x3Choice(None, False, None, None, why)
-    return Fp16x3Choice(config, trans_c, None, None, f"{arch} uses rung 11 from {least[arch]:g} GFLOP on")
+        return False, f"{gflop:.3g} GFLOP are less than the {least[arch]:g} from which on {arch} uses rung 11"
+    return True, f"{arch} uses rung 11 from {least[arch]:g} GFLOP on"
 
 
 def _times(quicker: float, slower: float) -> str:

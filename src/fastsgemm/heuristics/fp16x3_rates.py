@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.json import Decoder
 from msgspec.structs import asdict
 
 from fastsgemm import private_files, resources, strict_json
@@ -22,15 +23,14 @@ from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.database_entries import GENERIC, Tools
+from fastsgemm.heuristics.database_reading import Date, Extent, Multiprocessors, Text
 from fastsgemm.progress import warn
-
-if TYPE_CHECKING:
-    from fastsgemm.heuristics.fp16x3_lines import TileLine
 
 _SCHEMA = 1
 _FOLDER = "fp16x3"  # in the tuning database, and in the user's data folder
 _HOPPER = "sm_90"  # the architecture with wgmma
 _MOST_BYTES = 1 << 20  # of a file: a shipped one has 2 kB
+Positive = Annotated[float, Meta(ge=1e-9, le=1e9)]  # so that a predicted time is a finite number
 
 
 class Tile(Struct, frozen=True):
@@ -59,7 +59,7 @@ class Tile(Struct, frozen=True):
         return enough and self.config.shared_bytes <= shared_limit
 
 
-class Times(Struct, frozen=True):
+class Times(Struct, frozen=True, forbid_unknown_fields=True):
     """What the kernels take besides the tiles.
 
     Attributes
@@ -73,14 +73,14 @@ class Times(Struct, frozen=True):
         10^12 bytes a second: read and written by splitting, read of split operands and of partial sums.
     """
 
-    launch_us: float
-    kernel_us: float
-    host_us: float
-    host_kernel_us: float
-    split_rows_tb_s: float
-    split_columns_tb_s: float
-    read_tb_s: float
-    reduce_tb_s: float
+    launch_us: Positive
+    kernel_us: Positive
+    host_us: Positive
+    host_kernel_us: Positive
+    split_rows_tb_s: Positive
+    split_columns_tb_s: Positive
+    read_tb_s: Positive
+    reduce_tb_s: Positive
 
 
 class Rates(Struct, frozen=True):
@@ -105,6 +105,30 @@ class Rates(Struct, frozen=True):
     times: Times
     tools: Tools
     least_gflop: dict[str, float] | None = None
+
+
+class _TileLine(Struct, forbid_unknown_fields=True):
+    """A tile as a file has it; ``tuning_db/README.md`` describes the format."""
+
+    constants: dict[str, int]
+    least_k: Extent
+    step_us: Positive
+    tile_us: Positive
+    most_k: Extent | None = None
+
+
+class _File(Struct, forbid_unknown_fields=True):
+    schema: Literal[1]
+    arch: Text
+    device: Text
+    multiprocessors: Multiprocessors
+    times: Times
+    origin: Literal["measured"]
+    driver: Text
+    nvrtc: Text
+    date: Date
+    tiles: Annotated[list[_TileLine], Meta(min_length=1)]
+    least_gflop: dict[str, Positive] | None = None
 
 
 @cached
@@ -206,19 +230,17 @@ def parse(path: Path, text: bytes) -> Rates:
     RecordError
         Something is wrong with it; the message begins with `path`.
     """
-    from fastsgemm.heuristics.fp16x3_lines import RATES
-
     try:
-        read = strict_json.decode_with(RATES, text)
-        times, tiles = Times(**read.times), tuple(_tile(line, read.arch) for line in read.tiles)
+        read = strict_json.decode_with(Decoder(_File), text)
+        tiles = tuple(_tile(line, read.arch) for line in read.tiles)
         _refuse_gaps(tiles)
-    except (TypeError, ConfigError, RecordError) as error:
+    except (ConfigError, RecordError) as error:
         raise RecordError(f"{path}: {error}") from error
     tools = Tools(read.driver, read.nvrtc, read.date)
-    return Rates(read.arch, read.device, read.multiprocessors, tiles, times, tools, read.least_gflop)
+    return Rates(read.arch, read.device, read.multiprocessors, tiles, read.times, tools, read.least_gflop)
 
 
-def _tile(line: TileLine, arch: str) -> Tile:
+def _tile(line: _TileLine, arch: str) -> Tile:
     kind = Fp16x3MmaConfig if "WM" in line.constants else Fp16x3Config  # for mma.sync or for wgmma
     config: TileConfig = kind.from_constants(line.constants | {"SPLIT_K": 1})
     if kind not in kinds_of(arch):

@@ -1,4 +1,4 @@
-"""16-bit operands of IEEE kernels: rung 10 reads them as they lie, other rungs get float32 copies. Which is quicker?
+"""16-bit operands of IEEE kernels: rung 10 reads them as they lie, other rungs get float32 copies.
 
 No curve was measured with 16-bit operands. The time of a float32 product is known or predicted; what is read less is
 taken off at the rate of the memory, and what copies read and write is added at the same rate.
@@ -17,19 +17,19 @@ from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.variants import Operand
 from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.heuristics.knowledge import Knowledge
-from fastsgemm.heuristics.shares import EXACT, PREDICTED, Way
-from fastsgemm.heuristics.ways import AS_THEY_LIE, READER, SKINNY, Search
+from fastsgemm.heuristics.shares import EXACT, PREDICTED, Choice
+from fastsgemm.heuristics.ways import READER, SKINNY, Search
 from fastsgemm.problem import FLOAT32
 
 
-def as_they_lie(known: Knowledge, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...]) -> Way:
+def as_they_lie(known: Knowledge, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...]) -> Choice:
     """Return how rung 10 computes a product whose 16-bit operands it reads as they lie. C is row-major."""
     problem = replaced(variants.dense_problem(a, b, c, extents=extents), dtypes=FLOAT32)
     pick = Search(known, SKINNY, False).pick(problem)
     ms = None if pick.ms is None else _ms_of_fewer_bytes(known, pick.ms, problem.flops, (a, b), problem.batch)
     rule = PREDICTED if pick.rule == EXACT else pick.rule  # no record is of 16-bit operands
     share = replace(pick.share((0, c.shape[0]), (0, c.shape[1])), ms=ms, rule=rule)
-    return Way(AS_THEY_LIE, (share,), ms, math.inf if ms is None else ms)
+    return Choice((share,), ms=ms, cost=math.inf if ms is None else ms)
 
 
 def _ms_of_fewer_bytes(known: Knowledge, ms: float, flops: int, operands: tuple[Operand, ...], batch: int) -> float:
@@ -44,6 +44,16 @@ def _ms_of_fewer_bytes(known: Knowledge, ms: float, flops: int, operands: tuple[
     less = ms - saved / rate if rate else ms
     least = 0.0 if model is None else flops / model.peak
     return min(ms, max(less, ms * (1.0 - saved / read), least))
+
+
+def converted(choice: Choice, fitted: Fitted, a: Operand, b: Operand, extents: tuple[int, ...]) -> Choice:
+    """Return the choice for float32 operands with the time that it takes to convert what has 16 bits."""
+    added = sum(
+        cast_ms(fitted, one, extents)
+        for one, packed in zip((a, b), choice.shares[0].packed, strict=True)
+        if one.dtype and not packed  # packing converts as it copies
+    )
+    return replace(choice, ms=None if choice.ms is None else choice.ms + added, cost=choice.cost + added)
 
 
 def cast_ms(fitted: Fitted, operand: Operand, extents: tuple[int, ...]) -> float:

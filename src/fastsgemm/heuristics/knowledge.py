@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from fastsgemm import rungs
 from fastsgemm.config import SEGMENT, Config, PipelinedConfig, Violation
@@ -77,35 +78,29 @@ class OfRung:
 
     def __init__(self, device: DeviceInfo, only: str | None, rung: Rung, in_order: bool) -> None:
         self._device, self._only, self._rung, self._in_order = device, only, rung, in_order
-        self._read: list[Content] = []
-        self._exact: list[dict[Problem | None, list[Record]]] = []
-        self._fits: list[tuple[Fit, ...]] = []
 
     @property
     def is_measured(self) -> bool:
         """Whether the architecture has records of its own."""
-        return any(self._tier(number).records for number in (0, 1))
+        return bool(self._of_device.records or self._of_arch.records)
+
+    @property
+    def fits(self) -> tuple[Fit, ...]:
+        """The fits of the curves with a legal config, of the first tier that has any."""
+        return self._looked_at[1]
 
     def exact(self, problem: Problem) -> Record | None:
         """Return the record of this very problem: of two the first, which is the user's own.
 
         One that is not legal is passed over with a warning: somebody may have edited it.
         """
-        for tier in range(3):
-            for record in self._records_by_problem(tier).get(problem, ()):
-                broken = self._violations(record.config)
-                if not broken:
-                    return record
-                place = f"the record of rung {record.rung} for {spell(problem)}"
-                warnings.warn(f"{place} is passed over: {broken[0]}", RuntimeWarning, stacklevel=2)
-            if self._fits_of(tier):
-                break
+        for record in self._looked_at[0].get(problem, ()):
+            broken = self._violations(record.config)
+            if not broken:
+                return record
+            place = f"the record of rung {record.rung} for {spell(problem)}"
+            warnings.warn(f"{place} is passed over: {broken[0]}", RuntimeWarning, stacklevel=2)
         return None
-
-    @property
-    def fits(self) -> tuple[Fit, ...]:
-        """The fits of the curves with a legal config, of the first tier that has any."""
-        return next((fits for fits in map(self._fits_of, range(3)) if fits), ())
 
     def nearest(self, problem: Problem) -> tuple[Record, ...]:
         """Return the records that can stand for a problem without times, the nearest first.
@@ -122,7 +117,10 @@ class OfRung:
             if near:
                 return tuple(sorted(near, key=lambda one: self._distance(one.problem, problem)))
         limit = self._device.shared_limit
-        raise ConfigError(f"no record of rung {self._rung.name} is legal with {limit} bytes of shared memory")
+        raise ConfigError(
+            f"no record of rung {self._rung.name} is legal with {limit} bytes of shared memory; name a config that is, "
+            "or give a new rung its record by tools/add_generic_record.py"
+        )
 
     def _distance(self, known: Problem | None, problem: Problem) -> tuple[int, float]:
         if known is None:
@@ -133,18 +131,44 @@ class OfRung:
     def _violations(self, config: Config) -> list[Violation]:
         return self._rung.violations(config, self._device.shared_limit)
 
-    def _tier(self, number: int) -> Content:
-        """Return the entries of a tier, read when it is first asked for."""
-        while len(self._read) <= number:
-            arch = GENERIC if len(self._read) == 2 else self._device.arch
-            content, here = database.of_rung(arch, self._rung.name), not self._read
-            records = tuple(one for one in content.records if self._holds(one, here))
-            curves = tuple(one for one in content.curves if self._holds(one, here))
-            self._read.append(Content(arch, 0, records, curves))
-        return self._read[number]
-
     def _tiers(self) -> Iterator[Content]:
-        return map(self._tier, range(3))
+        yield self._of_device
+        yield self._of_arch
+        yield self._of_all
+
+    @cached_property
+    def _of_device(self) -> Content:
+        return self._tier(self._device.arch, True)
+
+    @cached_property
+    def _of_arch(self) -> Content:
+        return self._tier(self._device.arch, False)
+
+    @cached_property
+    def _of_all(self) -> Content:
+        return self._tier(GENERIC, False)
+
+    def _tier(self, arch: str, here: bool) -> Content:
+        """Return the entries of a file that are of this very device, or that are not."""
+        content = database.of_rung(arch, self._rung.name)
+        records = tuple(one for one in content.records if self._holds(one, here))
+        curves = tuple(one for one in content.curves if self._holds(one, here))
+        return Content(arch, 0, records, curves)
+
+    @cached_property
+    def _looked_at(self) -> tuple[dict[Problem | None, list[Record]], tuple[Fit, ...]]:
+        """The records by problem, of the tiers up to the first that has fits, and these fits."""
+        records: dict[Problem | None, list[Record]] = {}
+        for content in self._tiers():
+            for record in content.records:
+                if record.origin != "hand-picked":
+                    records.setdefault(record.problem, []).append(record)
+            # Those that were measured for one order come first.
+            ordered = sorted(content.curves, key=lambda curve: self._in_order and curve.config.segment == 0)
+            fits = fits_of(curve for curve in ordered if not self._violations(_legal_form(curve.config)))
+            if fits:
+                return records, fits
+        return records, ()
 
     def _holds(self, entry: Record | Curve, here: bool) -> bool:
         if (entry.device == self._device.name) is not here:
@@ -152,23 +176,6 @@ class OfRung:
         if self._only is not None and entry.arch != GENERIC and entry.user is not (self._only == "user"):
             return False
         return _sums_in_order(entry) if self._in_order else not entry.config.segment
-
-    def _records_by_problem(self, tier: int) -> dict[Problem | None, list[Record]]:
-        while len(self._exact) <= tier:
-            each: dict[Problem | None, list[Record]] = {}
-            for record in self._tier(len(self._exact)).records:
-                if record.origin != "hand-picked":
-                    each.setdefault(record.problem, []).append(record)
-            self._exact.append(each)
-        return self._exact[tier]
-
-    def _fits_of(self, tier: int) -> tuple[Fit, ...]:
-        while len(self._fits) <= tier:
-            curves = self._tier(len(self._fits)).curves
-            # Those that were measured for one order come first.
-            ordered = sorted(curves, key=lambda curve: curve.config.segment == 0) if self._in_order else curves
-            self._fits.append(fits_of(curve for curve in ordered if not self._violations(_legal_form(curve.config))))
-        return self._fits[tier]
 
 
 def fits_of(curves: Iterable[Curve]) -> tuple[Fit, ...]:

@@ -1,15 +1,18 @@
-"""What a choice is made of: shares of a product, and the ways to compute it."""
+"""A choice, and the shares of a product that it is made of."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fastsgemm import rungs
 from fastsgemm.config import Config
+from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.geometry.layout import Pair
-from fastsgemm.heuristics.cost_model import Prediction
 from fastsgemm.heuristics.database_entries import Curve, Record
 from fastsgemm.rungs import Rung
 
@@ -17,6 +20,7 @@ EXACT, PREDICTED, NEAREST, GIVEN = "exact", "predicted", "nearest", "given"
 
 Packed = tuple[bool, bool]  # whether A and B are
 NOTHING: Packed = (False, False)
+AS_THEY_LIE = "as they lie"  # operands
 
 
 class Share(Struct, frozen=True):
@@ -31,8 +35,10 @@ class Share(Struct, frozen=True):
     packed : (bool, bool)
         Whether it reads A and B packed; see `pack`.
     rule : str
+        ``exact``: the problem itself was tuned. ``predicted``: the least predicted time. ``nearest``: no times are
+        known, and this record's problem is the nearest. ``given``: the caller's config.
     evidence : Record, Curve or None
-        See `fastsgemm.heuristics.choice.Choice`.
+        The record or curve that it rests on.
     ms : float or None
         Measured or predicted device time.
     """
@@ -52,45 +58,22 @@ class Share(Struct, frozen=True):
         return replace(self, rows=self.columns, columns=self.rows, packed=self.packed[::-1])
 
 
-class Way(Struct, frozen=True):
-    """One way to compute a product.
+class Pick(NamedTuple):
+    """The config that one product gets; see `Share` and `Choice`.
 
     Attributes
     ----------
-    name : str
-        What distinguishes it from ``as they lie``: what is packed, and where C is cut.
-    shares : tuple of Share
-        In the order in which they are launched.
+    rung : Rung
+    known : Config or callable
+        The config, or what makes it: most products only have their times compared.
+    rule : str
+    evidence : Record or Curve
     ms : float or None
-        Of all of it, packing included.
     cost : float
-        What ways are compared by: `ms`, but more where sums have too few chains.
-    triangle : bool
-        One triangle of a symmetric result is computed.
     """
 
-    name: str
-    shares: tuple[Share, ...]
-    ms: float | None
-    cost: float
-    triangle: bool = False
-
-    @property
-    def packed(self) -> Packed:
-        """Whether its first share reads A and B packed."""
-        return self.shares[0].packed
-
-    @property
-    def transposed(self) -> Way:
-        """The same way to compute C^T = B^T A^T."""
-        return replace(self, shares=tuple(share.transposed for share in self.shares))
-
-
-class Pick(NamedTuple):
-    """The config that one product gets; see `Share` and `Way`."""
-
     rung: Rung
-    known: Config | Prediction
+    known: Config | Callable[[], Config]
     rule: str
     evidence: Record | Curve
     ms: float | None
@@ -98,9 +81,96 @@ class Pick(NamedTuple):
 
     @property
     def config(self) -> Config:
-        """The config, which is made when it is asked for: most products only have their times compared."""
-        return self.known.config if isinstance(self.known, Prediction) else self.known
+        """The config, with the partial accumulators and parts of K that `ms` is for."""
+        return self.known() if callable(self.known) else self.known
 
     def share(self, rows: Pair, columns: Pair, packed: Packed = NOTHING) -> Share:
         """Return this as a share of a product."""
         return Share(self.rung, self.config, rows, columns, packed, self.rule, self.evidence, self.ms)
+
+
+class Choice(Struct, frozen=True):
+    """One way to compute a product, and why it was chosen.
+
+    Attributes
+    ----------
+    shares : tuple of Share
+        In the order in which they are launched; none where rung 11 computes the product.
+    tile : Fp16x3Config, Fp16x3MmaConfig or None
+        The config of rung 11; None: an IEEE kernel is quicker, or was asked for.
+    trans_c : bool
+        Rung 11 computes the transposed product.
+    direct : bool
+        Rung 11 reads 16-bit operands as they lie, and splits none.
+    ms : float or None
+        Measured or predicted device time, packing included.
+    cost : float
+        What ways are compared by: `ms`, but more where sums have too few chains.
+    why : str
+        With precision fp16x3: why rung 11 is taken or not.
+    triangle : bool
+        One triangle of a symmetric result is computed.
+    tensor_ms, ieee_ms : float or None
+        With precision fp16x3: predicted time of rung 11, and of the IEEE kernel that it was compared with.
+    """
+
+    shares: tuple[Share, ...]
+    tile: TileConfig | None = None
+    trans_c: bool = False
+    ms: float | None = None
+    cost: float = math.inf
+    why: str = ""
+    tensor_ms: float | None = None
+    ieee_ms: float | None = None
+    triangle: bool = False
+    direct: bool = False
+
+    @property
+    def rung(self) -> Rung:
+        """The rung of the largest share."""
+        return rungs.find("fp16x3") if self.tile is not None else self._largest.rung
+
+    @property
+    def config(self) -> Config:
+        """The config of the largest share, or the tile of rung 11."""
+        return self._largest.config if self.tile is None else self.tile
+
+    @property
+    def rule(self) -> str:
+        """The rule that the largest share rests on; see `Share`."""
+        return self._largest.rule if self.shares else PREDICTED
+
+    @property
+    def evidence(self) -> Record | Curve | None:
+        """The record or curve that the largest share rests on."""
+        return self._largest.evidence if self.shares else None
+
+    @property
+    def packed(self) -> str:
+        """Which of A and B are packed first: ``A``, ``B``, ``AB`` or nothing."""
+        which = (any(flags) for flags in zip(*(share.packed for share in self.shares), strict=True))
+        return "".join(name for name, packed in zip("AB", which, strict=False) if packed)
+
+    @property
+    def cut(self) -> str:
+        """Where C is cut: before which ``row 4096`` or ``column 4096``, or nothing."""
+        if len(self.shares) < 2:
+            return ""
+        row, column = max(one.rows[0] for one in self.shares), max(one.columns[0] for one in self.shares)
+        return f"row {row}" if row else f"column {column}"
+
+    @property
+    def name(self) -> str:
+        """What distinguishes it from ``as they lie``: what is packed, and where C is cut."""
+        name = f"{' and '.join(self.packed)} packed" if self.packed else AS_THEY_LIE
+        name = f"one triangle, {name}" if self.triangle else name
+        return f"{name}, cut before {self.cut}" if self.cut else name
+
+    @property
+    def transposed(self) -> Choice:
+        """The same way to compute C^T = B^T A^T."""
+        return replace(self, shares=tuple(share.transposed for share in self.shares))
+
+    @property
+    def _largest(self) -> Share:
+        return max(self.shares, key=lambda share: share.rows[1] * share.columns[1])

@@ -7,11 +7,8 @@ rung 9 reads fastest. ``docs/tuning.md`` states the rules.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
-
-import numpy as np
 
 from fastsgemm import rungs
 from fastsgemm.config import VECTOR
@@ -19,40 +16,29 @@ from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import ITEM, Pair
 from fastsgemm.geometry.variants import Operand, with_swap_ab
 from fastsgemm.heuristics import partial_accumulators
-from fastsgemm.heuristics.cost_model import CLOSE, Prediction
+from fastsgemm.heuristics.cost_model import CLOSE
 from fastsgemm.heuristics.database_entries import Curve, Fitted
 from fastsgemm.heuristics.knowledge import Knowledge
 from fastsgemm.heuristics.products import Product
-from fastsgemm.heuristics.shares import EXACT, NEAREST, NOTHING, PREDICTED, Packed, Pick, Way
+from fastsgemm.heuristics.shares import EXACT, NEAREST, NOTHING, Choice, Packed, Pick, Share
 from fastsgemm.problem import Problem
+from fastsgemm.request import Request
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
-
-AS_THEY_LIE = "as they lie"
 
 Operands = tuple[Operand, Operand, Operand]
 Span = tuple[Pair, Pair]  # rows and columns of C: the first of them, and how many
 
-READER, SKINNY = rungs.DEFAULTS  # the first reads packed operands, and computes shares without a last wave
-_PACKINGS: tuple[Packed, ...] = ((True, False), (False, True), (True, True))
+READER, SKINNY = rungs.DEFAULTS  # the first reads packed operands
+BOTH: Packed = (True, True)
+_PACKINGS: tuple[Packed, ...] = ((True, False), (False, True), BOTH)
 _MOST_SHARE = 1 / 3  # of a product's time that copying may take to be considered: no layout costs rung 9 more
 # Of a measured time, for which the record of a problem is given up. Predicted times of chosen configs are 3 % too short
 # on average, and vary by 4 %.
 LEAST_GAIN = 0.06
 _EDGE = 64  # rows or columns: most tiles have as many, or a multiple
 _LEAST_MS = 0.05  # of a product that is cut
-_LEAST_STEPS = 32  # of k: with fewer, a product waits for the memory, and how tiles fit does not matter
+_MOST_USED = 0.95  # of what multiprocessors compute in whole waves, that C has elements for, in a product that is cut
 _FEW_BLOCKS = 4  # on each multiprocessor
-
-
-class _Cut(NamedTuple):
-    """A cut that is considered: its first share, and whether the rest are rows, and where these or columns begin.
-
-    Both are arrays of one for each config where the cut is before the last wave of its tiles.
-    """
-
-    first: Product
-    of_rows: Any
-    end: Any
 
 
 class Search:
@@ -71,181 +57,148 @@ class Search:
         self._known, self._rung, self._in_order = known, rung, in_order
         self._multiprocessors = known.device.multiprocessors
 
-    def ways(self, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()) -> Iterator[Way]:
-        """Yield the ways that were compared, the one to take first. C is row-major."""
-        problem = variants.dense_problem(a, b, c, extents=extents)
-        if extents or self._rung is not None or self._in_order:
-            yield self._whole(self.pick(problem), NOTHING, 0.0, c)
-            return
-        # Operands packed and as they lie are compared in one table, where the product looks large enough for it.
-        typical = self._typical_ms(problem)
-        added = self._packings(typical, a, b, c)
-        lying, *others = self._picks_packed(problem, added, a, b, c)
-        if lying.ms is not None and lying.ms > typical:
-            added = self._packings(lying.ms, a, b, c)
-            if len(added) > len(others):
-                _, *others = self._picks_packed(problem, added, a, b, c)
-        best, packed, least = lying, NOTHING, math.inf
+    def ways(
+        self, request: Request, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()
+    ) -> Iterator[Choice]:
+        """Yield the ways that were compared, the one to take first. C is row-major.
+
+        Of a symmetric result one triangle is computed, and C is not cut, because each share would have an order of
+        summation of its own. A Gram product that the caller does not declare to be symmetric may be computed whole: its
+        kernels sum what lies across the diagonal in the same order.
+        """
+        triangle = bool(request.sym) and (self._rung is None or self._rung.computes_triangles)
+        lying, (best, packed, added) = self._packed_or_not(a, b, c, extents, triangle, request.gram)
+        if triangle and request.gram and not request.symmetric:
+            problem = variants.dense_problem(a, b, c, extents=extents)
+            pick = self.pick(problem)
+            if best.ms is None or pick.ms is None:  # without times, the waves of blocks count
+                quicker = self._waves(best, replace(problem, symmetric=True)) < self._waves(pick, problem)
+            else:
+                quicker = best.cost + added < pick.cost * _most(pick, None, 1.0 / CLOSE)
+            whole = self._whole(pick, NOTHING, 0.0, c)
+            if not quicker:
+                yield whole
+            yield self._whole(best, packed, added, c, triangle=True)
+            if quicker:
+                yield whole
+        else:
+            if not (triangle or extents or self._rung is not None or self._in_order):
+                half = self._half(best, packed, added, a, b, c)
+                if half is not None:
+                    yield half
+            yield self._whole(best, packed, added, c, triangle)
+        if packed != NOTHING:
+            yield self._whole(lying, NOTHING, 0.0, c, triangle)
+
+    def _packed_or_not(
+        self, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...], triangle: bool, gram: bool
+    ) -> tuple[Pick, tuple[Pick, Packed, float]]:
+        """Return the config for operands as they lie, and the quickest with what it reads packed and what that takes.
+
+        Both are of a product that is not cut. All are compared in one table.
+        """
+        added = {NOTHING: 0.0}
+        if not (extents or self._rung is not None or self._in_order):
+            added |= self._packings(a, b, c, gram)
+        products = []
+        for packed in added:
+            problem = variants.dense_problem(*pack(packed, a, b), c, extents=extents)
+            products.append(self.product(replace(problem, symmetric=True) if triangle else problem, packed))
+        picks = self.picks(products)
+        lying = picks[0]
+        best, least = (lying, NOTHING, 0.0), math.inf
         # Operands that are read in whole vectors are packed only for their order in memory, and C is cut, for a gain
         # that is larger than the error of the model: other kernels have to be compiled for it.
-        aligned = bool(added) and a.width == b.width == VECTOR
-        for (how, ms), pick in zip(added.items(), others, strict=True):
+        close = 1.0 / CLOSE if len(added) > 1 and a.width == b.width == VECTOR else 1.0
+        for (packed, ms), pick in zip(added.items(), picks, strict=True):
             cost = pick.cost + ms
-            most = lying.cost * _most(lying, pick, 1.0 / CLOSE if aligned else 1.0)
-            if lying.ms is not None and ms < _MOST_SHARE * lying.ms and cost < min(least, most):
-                best, packed, least = pick, how, cost
-        ms = added.get(packed, 0.0)
-        if lying.ms is not None and lying.ms >= _LEAST_MS and a.shape[1] >= _LEAST_STEPS:
-            half = self._half(best, packed, ms, a, b, c)
-            if half is not None:
-                yield half
-        if packed != NOTHING:
-            yield self._whole(best, packed, ms, c)
-        yield self._whole(lying, NOTHING, 0.0, c)
+            if packed != NOTHING and lying.ms is not None and cost < min(least, lying.cost * _most(lying, pick, close)):
+                best, least = (pick, packed, ms), cost
+        pick, packed, ms = best
+        return lying, (pick._replace(known=pick.config), packed, ms)
 
-    def symmetric_ways(
-        self,
-        a: Operand,
-        b: Operand,
-        c: Operand,
-        extents: tuple[int, ...] = (),
-        gram: bool = False,
-        declared: bool = False,
-    ) -> Iterator[Way]:
-        """Return the ways to compute a symmetric result that were compared, the one to take first. C is row-major.
+    def _packings(self, a: Operand, b: Operand, c: Operand, gram: bool) -> dict[Packed, float]:
+        """Return the packings to consider, and what each adds to the time; they change how operands are read.
 
-        C is never cut, because each share would have an order of summation of its own.
-
-        Parameters
-        ----------
-        a, b, c : Operand
-        extents : tuple of int
-        gram : bool
-            B is A transposed. Then one copy is packed for both, and unless the result is declared to be symmetric, the
-            product may be computed whole: its kernels sum what lies across the diagonal in the same order.
-        declared : bool
-            The caller says that the result is symmetric, or wants one triangle of it.
+        At half the rate of the quickest config, no copy takes more than a third of the time of the product. Of a Gram
+        product, one copy serves both sides.
         """
-        if self._rung is not None and not self._rung.computes_triangles:
-            return self.ways(a, b, c, extents)
-        problem = variants.dense_problem(a, b, c, extents=extents)
-        pick = self.pick(_symmetric(problem))
-        best = self._whole(pick, NOTHING, 0.0, c, triangle=True)
-        ways = [best]
-        if not (extents or pick.ms is None or self._rung is not None or self._in_order):
-            aligned = a.width == b.width == VECTOR
-            for packed, added in self._packings(pick.ms, a, b, c).items():
-                if gram and packed != (True, True):
-                    continue
-                one = self.pick(_symmetric(variants.dense_problem(*pack(packed, a, b), c)))
-                way = self._whole(one, packed, added / 2 if gram else added, c, triangle=True)
-                ways.append(way)
-                if way.cost < min(best.cost, ways[0].cost / (CLOSE if aligned else 1.0)):
-                    best = way
-        if declared or not gram:
-            return iter(sorted(ways, key=lambda way: way is not best))
-        pick = self.pick(problem)
-        whole = self._whole(pick, NOTHING, 0.0, c)
-        if best.ms is None or pick.ms is None:  # without times, the waves of blocks count
-            quicker = self._waves(best, _symmetric(problem)) < self._waves(whole, problem)
-        else:
-            quicker = best.cost < whole.cost * _most(pick, None, 1.0 / CLOSE)
-        first = best if quicker else whole
-        return iter(sorted([*ways, whole], key=lambda way: way is not first))
-
-    def _waves(self, way: Way, problem: Problem) -> int:
-        """Return how many waves of blocks a multiprocessor has."""
-        config, rung = way.shares[0].config, way.shares[0].rung
-        blocks = grid.blocks(config, with_swap_ab(rung, problem)) * problem.batch
-        return -(-blocks // self._multiprocessors)
-
-    def _typical_ms(self, problem: Problem) -> float:
-        """Return how long a product takes at half the rate of the quickest config."""
-        model = self._known.model(READER)
-        return 0.0 if model is None else 4.0 * problem.M * problem.N * problem.K / model.peak
-
-    def _packings(self, whole: float, a: Operand, b: Operand, c: Operand) -> dict[Packed, float]:
-        """Return the packings to consider, and what each adds to the time, for a product that takes `whole` ms.
-
-        They change how operands are read.
-        """
-        fitted, limit = self._known.fitted, _MOST_SHARE * whole
-        if not fitted.packing_bytes_per_ms or fitted.packing_ms >= limit:
+        model, fitted = self._known.model(READER), self._known.fitted
+        if model is None or not fitted.packing_bytes_per_ms:
             return {}
-        read = pack((True, True), a, b)
+        limit = _MOST_SHARE * 4.0 * c.shape[0] * c.shape[1] * a.shape[1] / model.peak
+        if fitted.packing_ms >= limit:
+            return {}
         in_vain = [
-            one.how.trans is to.how.trans and one.width == to.width for one, to in zip((a, b), read, strict=True)
+            one.how.trans is to.how.trans and one.width == to.width
+            for one, to in zip((a, b), pack(BOTH, a, b), strict=True)
         ]
-        return {
-            packed: ms
-            for packed in _PACKINGS
-            if not ((packed[0] and in_vain[0]) or (packed[1] and in_vain[1]))
-            and (ms := packing_ms(fitted, packed, a, b, c)) < limit
-        }
+        found = {}
+        for packed in (BOTH,) if gram else _PACKINGS:
+            ms = packing_ms(fitted, packed, a, b, c) / (2 if gram else 1)
+            if ms < limit and not ((packed[0] and in_vain[0]) or (packed[1] and in_vain[1])):
+                found[packed] = ms
+        return found
 
-    def _picks_packed(
-        self, problem: Problem, packings: Iterable[Packed], a: Operand, b: Operand, c: Operand
-    ) -> list[Pick]:
-        """Return the configs for a whole product with operands as they lie, and packed in several ways."""
-        packed = [self.product(variants.dense_problem(*pack(how, a, b), c), how) for how in packings]
-        return [pick for pick in self.picks([self.product(problem), *packed]) if pick is not None]
-
-    def _cuts(self, a: Operand, b: Operand, c: Operand, packed: Packed) -> list[_Cut]:
-        """Return the cuts that are considered: before the last whole edge of tiles, and before the last wave of one.
-
-        A and B are as the first share reads them.
-        """
-        cuts = []
-        for axis, extent in enumerate(c.shape):
-            edge = extent // _EDGE * _EDGE
-            if 0 < edge < extent:
-                first, _ = _spans(axis, edge, c.shape)
-                problem = variants.dense_problem(*variants.share(a, b, c, *first))
-                cuts.append(_Cut(self.product(problem, packed), axis == 0, edge))
-        model = self._known.model(READER)
-        if model is not None:
-            tiles, of_rows, end = _without_last_wave(*model.tile, c.shape, self._multiprocessors)
-            elements = np.maximum(end * np.where(of_rows, c.shape[1], c.shape[0]), 1.0)
-            cuts.append(_Cut(Product(variants.dense_problem(a, b, c), False, tiles, elements), of_rows, end))
-        return cuts
-
-    def _half(self, whole: Pick, packed: Packed, added: float, a: Operand, b: Operand, c: Operand) -> Way | None:
+    def _half(self, whole: Pick, packed: Packed, added: float, a: Operand, b: Operand, c: Operand) -> Choice | None:
         """Return the quickest way that cuts C, or None if the whole is as quick; packing adds `added` ms to either.
 
-        The second share is small and reads operands as they lie.
+        The first share reads A and B as the whole product does. The second is small and reads them as they lie.
         """
-        cuts = self._cuts(*pack(packed, a, b), c, packed)
-        firsts, most = [], whole.cost * _most(whole, None, 1.0 / CLOSE)
-        for cut, first in zip(cuts, self.picks([cut.first for cut in cuts]), strict=True):
-            if first is None:
-                continue
-            of_rows, end = cut.of_rows, cut.end
-            if cut.first.tiles is not None:
-                assert isinstance(first.known, Prediction)
-                of_rows, end = of_rows[first.known.column], int(end[first.known.column])
-            axis = 0 if of_rows else 1
+        if whole.ms is None or whole.ms + added < _LEAST_MS or self._used(whole, a, c) > _MOST_USED:
+            return None
+        cuts = [(axis, *_spans(axis, end, c.shape)) for axis, end in self._places(whole, c.shape)]
+        firsts = [variants.share(*pack(packed, a, b), c, *first) for _, first, _ in cuts]
+        picks = self.picks([self.product(variants.dense_problem(*first), packed) for first in firsts])
+        most = whole.cost * _most(whole, None, 1.0 / CLOSE)
+        left = [
+            (pick, first, cut)
+            for pick, first, cut in zip(picks, firsts, cuts, strict=True)
             # Tiles fit the second share worse: it takes at least as long per element as the first.
-            if first.cost * c.shape[axis] / end < most:
-                firsts.append((axis, first, _spans(axis, end, c.shape)))
-        if not firsts:
+            if pick.cost * c.shape[cut[0]] / first[2].shape[cut[0]] < most
+        ]
+        if not left:
             return None
-        rest = [variants.share(a, b, c, *spans[1]) for *_, spans in firsts]
-        seconds = self.picks([self.product(variants.dense_problem(*share)) for share in rest])
-        costs = [first.cost + second.cost for (_, first, _), second in zip(firsts, seconds, strict=True) if second]
-        least = min(costs, default=math.inf)
-        if least >= most:
+        rests = [variants.share(a, b, c, *second) for *_, (_, _, second) in left]
+        seconds = self.picks([self.product(variants.dense_problem(*rest)) for rest in rests])
+        costs = [first.cost + second.cost for (first, *_), second in zip(left, seconds, strict=True)]
+        at = costs.index(min(costs))
+        pick, first, (_, of_first, of_second) = left[at]
+        second = seconds[at]
+        if costs[at] >= most or pick.ms is None or second.ms is None:
             return None
-        at = costs.index(least)
-        (axis, first, spans), second = firsts[at], seconds[at]
-        assert first.ms is not None and second is not None and second.ms is not None
-        shares = first.share(*spans[0], packed), second.share(*spans[1])
-        main = variants.share(*pack(packed, a, b), c, *spans[0])
-        if self._second_first(first, main, second, rest[at]):
+        shares = pick.share(*of_first, packed), second.share(*of_second)
+        if self._second_first(shares, first, rests[at]):
             shares = shares[1], shares[0]
-        name = f"{_named(packed)}, cut before {('row', 'column')[axis]} {spans[1][axis][0]}"
-        return Way(name, shares, first.ms + second.ms + added, least + added)
+        return Choice(shares, ms=pick.ms + second.ms + added, cost=costs[at] + added)
 
-    def _second_first(self, first: Pick, main: Operands, second: Pick, rest: Operands) -> bool:
+    def _used(self, pick: Pick, a: Operand, c: Operand) -> float:
+        """Return which share of what the multiprocessors compute in whole waves are elements of C.
+
+        Here a wave is one tile for each multiprocessor.
+        """
+        config, problem = pick.config, with_swap_ab(pick.rung, Problem(*c.shape, a.shape[1]))
+        parts = grid.split(config, problem.K)[0]
+        waves = -(-grid.tiles(config, problem) * parts // self._multiprocessors)
+        return problem.M * problem.N * parts / (waves * self._multiprocessors * config.BM * config.BN)
+
+    def _places(self, whole: Pick, shape: Pair) -> list[tuple[int, int]]:
+        """Return where C may be cut: 0 and the first row of the second share, or 1 and its first column.
+
+        That is before the last whole edge of tiles, and where the tiles of the whole product's config have no last
+        wave, which only some multiprocessors have: so many rows or columns of tiles are left out.
+        """
+        places = [(axis, extent // _EDGE * _EDGE) for axis, extent in enumerate(shape)]
+        if not whole.rung.narrow:
+            BM, BN = whole.config.BM, whole.config.BN
+            down, across = -(-shape[0] // BM), -(-shape[1] // BN)
+            over = down * across % self._multiprocessors
+            rows, columns = -(-over // across), -(-over // down)
+            of_rows = rows * across <= columns * down
+            places.append((0, (down - rows) * BM) if of_rows else (1, (across - columns) * BN))
+        return [(axis, end) for axis, end in dict.fromkeys(places) if 0 < end < shape[axis]]
+
+    def _second_first(self, shares: tuple[Share, Share], first: Operands, rest: Operands) -> bool:
         """Whether the second share is launched first.
 
         One of few blocks is, because then each multiprocessor gets as many of them as any other. Launched while the
@@ -253,19 +206,24 @@ class Search:
         device: else its blocks would crowd on the multiprocessors that have none of the second. Blocks of rung 10, or
         of parts of K, are done soon anyway.
         """
-        if not isinstance(first.evidence, Curve) or second.rung.narrow:
+        main, second = shares
+        if not isinstance(main.evidence, Curve) or second.rung.narrow:
             return False
-        blocks, _ = _blocks(first, main)
-        few, parts = _blocks(second, rest)
-        fills = blocks >= first.evidence.blocks_per_sm * self._multiprocessors
+        blocks, few = (_blocks(share, operands) for share, operands in ((main, first), (second, rest)))
+        fills = blocks >= main.evidence.blocks_per_sm * self._multiprocessors
+        parts = grid.split(second.config, first[0].shape[1])[0]
         return fills and parts == 1 and few < _FEW_BLOCKS * self._multiprocessors
 
-    def _whole(self, pick: Pick, packed: Packed, added: float, c: Operand, triangle: bool = False) -> Way:
+    def _whole(self, pick: Pick, packed: Packed, added: float, c: Operand, triangle: bool = False) -> Choice:
         """Return a way that does not cut C, or computes one triangle of it."""
         share = pick.share((0, c.shape[0]), (0, c.shape[1]), packed)
         ms = None if pick.ms is None else pick.ms + added
-        name = f"one triangle, {_named(packed)}" if triangle else _named(packed)
-        return Way(name, (share,), ms, pick.cost + added, triangle)
+        return Choice((share,), ms=ms, cost=pick.cost + added, triangle=triangle)
+
+    def _waves(self, pick: Pick, problem: Problem) -> int:
+        """Return how many waves of blocks a multiprocessor has."""
+        blocks = grid.blocks(pick.config, with_swap_ab(pick.rung, problem)) * problem.batch
+        return -(-blocks // self._multiprocessors)
 
     def product(self, problem: Problem, packed: Packed = NOTHING) -> Product:
         """Return a problem with whether the rungs for few rows may compute it."""
@@ -276,38 +234,27 @@ class Search:
 
     def pick(self, problem: Problem) -> Pick:
         """Return the config of one problem, whole and with operands as they lie; see `picks`."""
-        pick = self.picks([self.product(problem)])[0]
-        assert pick is not None
-        return pick
+        return self.picks([self.product(problem)])[0]
 
-    def picks(self, products: Sequence[Product]) -> list[Pick | None]:
-        """Return the config of each product: its record, else the least predicted time, else the nearest record.
-
-        None only for a product without the last wave, which no config may have.
-        """
-        picks = [None if product.tiles is not None else self._exact(product) for product in products]
+    def picks(self, products: Sequence[Product]) -> list[Pick]:
+        """Return the config of each product: its record, else the least predicted time, else the nearest record."""
+        picks = [self._exact(product) for product in products]
         asked = [number for number, pick in enumerate(picks) if pick is None]
         if not asked:
-            return picks
+            return [pick for pick in picks if pick is not None]
         widest = next((number for number in asked if products[number].narrow), asked[0])
         model = self._known.model(*self._rungs(products[widest]), in_order=self._in_order)
         if model is not None:
             table = model.predict([products[number] for number in asked])
             for plane, number in enumerate(asked):
-                one = table.best(plane)
-                if one is not None:
-                    picks[number] = Pick(one.fit.rung, one, PREDICTED, one.fit.curve, one.ms, one.cost)
-        return [
-            self._nearest(product) if pick is None and product.tiles is None else pick
-            for product, pick in zip(products, picks, strict=True)
-        ]
+                picks[number] = table.best(plane)
+        return [pick or self._nearest(product) for product, pick in zip(products, picks, strict=True)]
 
     def ranking(self, problem: Problem) -> list[Pick]:
         """Return each config that has a curve, the quickest first."""
         product = self.product(problem)
         model = self._known.model(*self._rungs(product), in_order=self._in_order)
-        found = [] if model is None else model.predict([product]).ranking()
-        return [Pick(one.fit.rung, one, PREDICTED, one.fit.curve, one.ms, one.cost) for one in found]
+        return [] if model is None else model.predict([product]).ranking()
 
     def _rungs(self, product: Product) -> tuple[Rung, ...]:
         """Return the rungs that are considered for a product."""
@@ -350,11 +297,6 @@ class Search:
         return (whole or picks)[-1]
 
 
-def _symmetric(problem: Problem) -> Problem:
-    """Return the same problem with one triangle computed."""
-    return replace(problem, symmetric=True)
-
-
 def pack(packed: Packed, a: Operand, b: Operand) -> tuple[Operand, Operand]:
     """Return A and B as a kernel gets them: A column-major where it is packed, and B row-major."""
     return a.packed(trans=True) if packed[0] else a, b.packed(trans=False) if packed[1] else b
@@ -378,11 +320,6 @@ def _most(old: Pick, new: Pick | None, most: float) -> float:
     return 1.0 - LEAST_GAIN if old.rule == EXACT and (new is None or new.rule != EXACT) else most
 
 
-def _named(packed: Packed) -> str:
-    name = " and ".join(name for name, one in zip("AB", packed, strict=True) if one)
-    return f"{name} packed" if name else AS_THEY_LIE
-
-
 def _spans(axis: int, end: int, shape: Pair) -> tuple[Span, Span]:
     """Return the rows and columns of both shares of C."""
     first, second = (0, end), (end, shape[axis] - end)
@@ -391,31 +328,6 @@ def _spans(axis: int, end: int, shape: Pair) -> tuple[Span, Span]:
     return ((0, shape[0]), first), ((0, shape[0]), second)
 
 
-def _without_last_wave(BM: Any, BN: Any, shape: Pair, multiprocessors: int) -> tuple[Any, Any, Any]:
-    """Return how much of C tiles compute without the last wave, which only some multiprocessors have.
-
-    Here a wave is one tile for each multiprocessor. So many rows or columns of tiles are left out that none has more.
-
-    Returns
-    -------
-    tiles : array
-        How many there are then; infinite where no wave is left out, or no other is left.
-    of_rows : array of bool
-        Whether rows of tiles are left out, else columns.
-    end : array
-        The rows or columns of C that are left.
-    """
-    M, N = shape
-    down, across = np.ceil(M / BM), np.ceil(N / BN)
-    over = down * across % multiprocessors
-    rows, columns = np.ceil(over / across), np.ceil(over / down)
-    of_rows = rows * across <= columns * down
-    tiles = down * across - np.minimum(rows * across, columns * down)
-    tiles = np.where((over > 0.0) & (tiles > 0.0), tiles, np.inf)
-    return tiles, of_rows, np.where(of_rows, (down - rows) * BM, (across - columns) * BN)
-
-
-def _blocks(pick: Pick, share: Operands) -> tuple[int, int]:
-    """Return the blocks of a share, and into how many parts they divide K."""
-    problem = with_swap_ab(pick.rung, variants.dense_problem(*share))
-    return grid.blocks(pick.config, problem), grid.split(pick.config, problem.K)[0]
+def _blocks(share: Share, operands: Operands) -> int:
+    """Return the blocks of a share."""
+    return grid.blocks(share.config, with_swap_ab(share.rung, variants.dense_problem(*operands)))

@@ -92,7 +92,7 @@ def extents(labels: Labels, a: Shape, b: Shape) -> dict[str, int]:
     return dict(zip(labels.a + labels.b, (*a, *b), strict=True))
 
 
-def result_shape(labels: Labels, a: Shape, b: Shape) -> Shape:
+def shape_of_result(labels: Labels, a: Shape, b: Shape) -> Shape:
     """Return the shape of the result."""
     sizes = extents(labels, a, b)
     return tuple(sizes[label] for label in labels.c)
@@ -135,7 +135,7 @@ def metas(labels: Labels, a: Shape, b: Shape) -> tuple[Meta, ...] | None:
     sizes = extents(labels, a, b)
     of_a = dict(zip(labels.a, row_major(a), strict=True))
     of_b = dict(zip(labels.b, row_major(b), strict=True))
-    of_c = dict(zip(labels.c, row_major(result_shape(labels, a, b)), strict=True))
+    of_c = dict(zip(labels.c, row_major(shape_of_result(labels, a, b)), strict=True))
 
     def groups(of: str, *operands: dict[str, int]) -> list[_Group]:
         return _merged([_Group(sizes[label], tuple(strides[label] for strides in operands)) for label in of])

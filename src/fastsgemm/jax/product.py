@@ -36,7 +36,7 @@ def sgemm(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, out: 
     A, B, C, out : array of JAX or NumPy, or None
         Of `out` only the shape matters, because arrays of JAX are immutable.
     alpha, beta : float, or array of JAX of shape ()
-        Numbers are float32 already; arrays are rounded to float32.
+        Rounded to float32.
 
     Raises
     ------
@@ -81,9 +81,9 @@ def _array(name: str, x: Any) -> Any:
 
 
 def _scalar(name: str, x: Any) -> Any:
-    """Return alpha or beta: a float, or an array of shape () of float32."""
-    if isinstance(x, float):
-        return x
+    """Return alpha or beta: a float that is float32, or an array of shape () of float32."""
+    if not isinstance(x, jax.Array):
+        return checks.scalar(name, x)
     if x.shape != ():
         raise ScalarError(f"{name} must be a number or have shape (), got shape {x.shape}")
     if not (jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(x.dtype, jnp.integer)):

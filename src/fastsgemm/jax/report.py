@@ -52,13 +52,19 @@ class Report:
 
     def __repr__(self) -> str:
         if not self.lines:
-            return "fastsgemm lowered no product: the program lowered none for CUDA while the switch was on"
+            return (
+                "fastsgemm lowered no product: the program lowered none for CUDA while the switch was on; "
+                "jax.devices() shows whether JAX has a GPU"
+            )
         rows: dict[str, list[int]] = {}
         for line in self.lines:
             row = rows.setdefault(line.reason, [0, 0])
             row[0] += line.products
             row[1] += line.flops
-        return "\n".join(
-            f"{products} products of {flops / 1e9:.3g} GFLOP {f'left to XLA: {reason}' if reason else 'by fastsgemm'}"
-            for reason, (products, flops) in sorted(rows.items())
-        )
+        return "\n".join(_told(reason, *row) for reason, row in sorted(rows.items()))
+
+
+def _told(reason: str, products: int, flops: int) -> str:
+    plural = "" if products == 1 else "s"
+    done = f"left to XLA: {reason}" if reason else "by fastsgemm"
+    return f"{products} product{plural} of {flops / 1e9:.3g} GFLOP {done}"

@@ -12,6 +12,7 @@ from fastsgemm.heuristics import fp16x3
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import source
 from fastsgemm.problem import Problem
+from fastsgemm.request import resolve
 from fastsgemm.rungs import Rung
 
 
@@ -54,7 +55,7 @@ def constants_of(device: DeviceTraits, rung: Rung | None, problem: Problem, trie
     """
     if rung is not None and rung.precision == "fp16x3":
         fp16x3.require_tensor_cores(device)
-        tile = fp16x3.choose(device, problem, forced=True).config
+        tile = fp16x3.choose(device, problem, resolve(rung)).tile
         assert tile is not None  # because it was forced
         config: Config = tile
         file = geometry.file_of(tile)

@@ -167,6 +167,7 @@ _ARITHMETIC = (
     ("divergent", "branches", "{row.divergent_branches}"),
     *_RESOURCES,
 )
+_OF_THE_PAGE = tuple(column for column in _ARITHMETIC if column[0] != "divergent")  # no rung has divergent branches
 _KERNEL = (
     ("", "blocks", "{row.blocks}"),
     ("sectors", "loaded", "{row.loads.sectors}"),
@@ -296,7 +297,7 @@ class Table:
     def markdown(self) -> str:
         """Return the rows as two Markdown tables, of memory and of arithmetic: one would be wider than a page."""
         named = [(f"{row.number} {row.name}", row) for row in self.rows]
-        return "\n\n".join(_markdown("rung", named, columns) for columns in (_MEMORY, _ARITHMETIC))
+        return "\n\n".join(_markdown("rung", named, columns) for columns in (_MEMORY, _OF_THE_PAGE))
 
     def fp16x3_markdown(self) -> str:
         """Return the kernels of rung 11 as a Markdown table; empty where it was not run."""

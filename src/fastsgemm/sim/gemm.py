@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from fastsgemm.call import checks
 from fastsgemm.call.arrays import Meta, host_dtype, host_fault
-from fastsgemm.call.gram import request_of
 from fastsgemm.call.plan import Argument, Launch, Plan, Scalar
 from fastsgemm.call.product import make_plan
 from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
@@ -19,7 +18,7 @@ from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.jit.source import target
 from fastsgemm.problem import DType
-from fastsgemm.request import Request, of_call, resolve
+from fastsgemm.request import Request, of_call, of_operands, resolve
 from fastsgemm.sim.global_memory import Region, misalignment
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
@@ -123,7 +122,7 @@ def multiply(
         )
         for x in operands
     ]  # fmt: skip
-    request = request_of(request, metas, [x.ctypes.data for x in operands])
+    request = of_operands(request, metas, [x.ctypes.data for x in operands])
     plan = make_plan(machine.device, request, metas, [misalignment(x) % 16 for x in operands])
     arrays = dict(zip((Base.A, Base.B, Base.C, Base.SOURCE), operands, strict=False))
     return run(plan, machine, arrays, float(alpha), float(beta))

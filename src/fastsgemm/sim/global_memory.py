@@ -346,7 +346,8 @@ class GlobalMemory:
     def _refuse(
         self, lanes: Lanes, at: Instruction, nth: int, address: Array, size: int, error: type[KernelFault]
     ) -> None:
-        reason = "may not be accessed so" if error is ForbiddenAccessError else "belongs to no operand"
+        allowed = "may not be accessed so: read= and write= of its Region say how it may"
+        reason = allowed if error is ForbiddenAccessError else "belongs to no operand"
         verb = "writes" if at.opcode.startswith("st") else "reads"
         lanes.fail(error, at, nth, f"{verb} {size} bytes at {self.describe(int(address[nth]))}, which {reason}")
 

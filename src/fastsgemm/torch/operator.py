@@ -23,12 +23,12 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from fastsgemm.call import checks, driver
-from fastsgemm.call.arrays.library import wrong_dtype
+from fastsgemm.call.arrays.library import IN_TRACE, wrong_dtype
 from fastsgemm.call.arrays.torch import freed
 from fastsgemm.call.checks import needs_precision
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.problem import MAX_EXTENT
-from fastsgemm.request import resolve
+from fastsgemm.request import Request, resolve
 from fastsgemm.torch import products
 
 LIBRARY = torch.library.Library("fastsgemm", "DEF")
@@ -310,12 +310,27 @@ torch.library.register_fake("fastsgemm::sgemm", _fake, lib=LIBRARY)
 torch.library.register_vmap("fastsgemm::sgemm", _batched, lib=LIBRARY)
 
 
-def sgemm(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, **how: Any) -> Tensor:
+def in_trace(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, stream: Any, out: Any) -> Tensor:
+    """Add the product to the graph that PyTorch traces. Numbers and shapes may be symbols, which must not be read."""
+    tensors = all(x is None or isinstance(x, Tensor) for x in (A, B, C))
+    if not (tensors and request.has_operator and stream is None and out is None):
+        raise IN_TRACE("A")
+    numbers = int, float, torch.SymInt, torch.SymFloat
+    alpha = alpha if isinstance(alpha, numbers) else checks.scalar("alpha", alpha)
+    beta = beta if isinstance(beta, numbers) else checks.scalar("beta", beta)
+    return sgemm(request, A, B, alpha, beta, C)
+
+
+def sgemm(request: Request, A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None) -> Tensor:
     """Do what `fastsgemm.sgemm` does, by PyTorch's dispatcher: for tensors with gradients, tangents or no memory.
 
     C is updated in place and returned. In traced code shapes and numbers may be symbols: what can be checked there
     without reading them is, and the operator checks the rest when it runs.
     """
+    how = {
+        "precision": request.precision if request.takes_halves else None, "batch_invariant": request.batch_invariant,
+        "symmetric": bool(request.symmetric),
+    }  # fmt: skip
     operands = {"A": A, "B": B} if C is None else {"A": A, "B": B, "C": C}
     for name, x in operands.items():
         if x.dtype is not torch.float32:

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 
 from fastsgemm import device, host
-from fastsgemm.call import checks, driver, gram
+from fastsgemm.call import checks, driver
 from fastsgemm.call.arrays import HOST, Meta, View
 from fastsgemm.call.arrays.library import KINDS, at_address
 from fastsgemm.call.arrays.torch import dtypes_of
 from fastsgemm.call.driver import LoadedPlan
 from fastsgemm.call.product import make_plan
 from fastsgemm.errors import DeviceMemoryError, FastsgemmError
-from fastsgemm.request import Request, of_call
+from fastsgemm.request import Request, of_call, of_operands
 from fastsgemm.tuning import first_use
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def plan_of(gpu: Gpu, handle: int, metas: tuple[Meta, ...], addresses: tuple[int
         Theirs in the first call. Later ones have the same alignment.
     request : Request
     """
-    request = gram.request_of(of_call(request, output="the output"), metas, addresses)
+    request = of_operands(of_call(request, output="the output"), metas, addresses)
     return LoadedPlan(gpu, make_plan(gpu, request, metas, [address & 15 for address in addresses]), handle)
 
 

@@ -79,9 +79,8 @@ class Report:
             row[1] += line.flops
         if not rows:
             return "fastsgemm computed no product: the program called none on this device while the switch was on"
-        head = (
-            f"fastsgemm computed {_number(self.calls, 'product')}, {_flop(self.flops)}, {self.share:.1%} of the FLOPs"
-        )
+        share = f"{self.share:.1%} of float32 FLOPs"
+        head = f"fastsgemm computed {_number(self.calls, 'product')}, {_flop(self.flops)}, {share}"
         width = max(len(operator) for operator, *_ in rows)
         ordered = sorted(rows.items(), key=lambda row: (bool(row[0][1]), -row[1][1], row[0]))
         shown = []

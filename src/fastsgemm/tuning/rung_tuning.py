@@ -13,7 +13,7 @@ from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database, partial_accumulators
 from fastsgemm.heuristics.choice import EXACT, choose_config
 from fastsgemm.heuristics.curve_problems import CurveProblems, problems_of
-from fastsgemm.heuristics.database_entries import Curve, Point
+from fastsgemm.heuristics.database_entries import Curve, points_of
 from fastsgemm.problem import Problem, octaves, spell
 from fastsgemm.tuning.calibration import calibrated
 from fastsgemm.tuning.candidates import of_suitable_size, with_each_split, with_filling_split
@@ -284,7 +284,7 @@ class RungTuning:
         late = self._sweep.late
         stored = database.of_rung(self._arch, self._rung.name).curves
         own = [c for c in stored if c.device == self._plan.device.name and not c.config.segment]
-        more = sum(len(c.points) for c in curves) - sum(len(c.points) for c in own)
+        more = sum(len(c.times) for c in curves) - sum(len(c.times) for c in own)
         # Where the time is up, the last curves may lack their calibration, so as many points are not enough.
         if more > 0 or (not late and (more == 0 or not self._plan.quick)):
             self._outcome.curves += curves
@@ -318,8 +318,8 @@ class RungTuning:
         sweep.progress.begin("time", repeats * sum(map(len, problems)))
         curves = []
         for each, asked in zip(measurable, problems, strict=True):
-            points = [Point(p, ms) for p in asked if (ms := sweep.measure(p, self._rung, each.config, repeats))]
-            if len(points) < len(asked):  # the time is up, or the config fails on a problem
+            times = [(p, ms) for p in asked if (ms := sweep.measure(p, self._rung, each.config, repeats))]
+            if len(times) < len(asked):  # the time is up, or the config fails on a problem
                 self._outcome.complete &= not sweep.late
                 continue
             curve = Curve(
@@ -329,7 +329,7 @@ class RungTuning:
                 self._rung.name,
                 each.config,
                 each.blocks_per_sm,
-                tuple(points),
+                points_of(times),
                 self._outcome.tools,
             )
             curves.append(curve)

@@ -43,7 +43,6 @@ __all__ = [
     "by_type",
     "host_dtype",
     "host_fault",
-    "is_of_jax",
     "is_traced_by_jax",
     "library",
     "misaligned",
@@ -90,11 +89,6 @@ def is_traced_by_jax(*values: Any) -> bool:
             if isinstance(x, core.Tracer):
                 return True
     return False
-
-
-def is_of_jax(x: Any) -> bool:
-    """Return whether `x` is an array of JAX, which may be traced."""
-    return any(_is_a(type(x), module, name) for module, name, kind in _ARRAYS if kind is Jax)
 
 
 def _other(x: Any) -> Library:

@@ -202,7 +202,7 @@ def misaligned(address: int, shape: Sequence[int], strides: Sequence[int], item:
     if 0 in shape:
         return None
     if address % item:
-        rule = f"must lie at an address divisible by {item}; its address modulo 16 is {address % 16}"
+        rule = f"must lie at an address divisible by {item}; its address modulo 16 is {address % 16}; pass a copy"
         return Fault(OperandError, rule)
     if any(step % item for extent, step in zip(shape, strides, strict=True) if extent > 1):
         return Fault(OperandError, f"must have strides that are multiples of {item} bytes, got {tuple(strides)}")

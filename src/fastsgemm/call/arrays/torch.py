@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastsgemm.call import gram
 from fastsgemm.call.arrays.library import (
     F32,
     HAS_TANGENT,
@@ -29,6 +28,7 @@ from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError, OperandError
 from fastsgemm.geometry.layout import row_major
 from fastsgemm.problem import DType
+from fastsgemm.request import of_operands
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
@@ -189,7 +189,7 @@ class Torch(Library):
             (rows, _), (_, columns) = A.shape, B.shape  # a plan exists only if they fit
             read.append(((rows, columns), (columns, 1), A.get_device(), None, False, F32))
         misaligned = (address & 15 for address in addresses)
-        request = gram.request_of(key[-1], read, addresses)
+        request = of_operands(key[-1], read, addresses)
         plan = gpu.prepared.get((request, *read, *misaligned))
         if plan is None:
             return None
@@ -225,7 +225,7 @@ class Torch(Library):
         if x.is_nested:
             return Fault(OperandError, "is a nested tensor; pass its tensors one by one")
         if x.layout is not self._torch.strided:
-            return Fault(OperandError, f"is stored as {x.layout}; only strided tensors can be used")
+            return Fault(OperandError, f"is stored as {x.layout}; only strided tensors can be used; pass .to_dense()")
         if x.requires_grad and self._torch.is_grad_enabled():
             return REQUIRES_GRAD
         if x.is_neg():
