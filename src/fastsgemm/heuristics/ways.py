@@ -83,9 +83,9 @@ class Search:
                 yield whole
         else:
             if not (triangle or extents or self._rung is not None or self._in_order):
-                half = self._half(best, packed, added, a, b, c)
-                if half is not None:
-                    yield half
+                cut = self._cut(best, packed, added, a, b, c)
+                if cut is not None:
+                    yield cut
             yield self._whole(best, packed, added, c, triangle)
         if packed != NOTHING:
             yield self._whole(lying, NOTHING, 0.0, c, triangle)
@@ -140,7 +140,7 @@ class Search:
                 found[packed] = ms
         return found
 
-    def _half(self, whole: Pick, packed: Packed, added: float, a: Operand, b: Operand, c: Operand) -> Choice | None:
+    def _cut(self, whole: Pick, packed: Packed, added: float, a: Operand, b: Operand, c: Operand) -> Choice | None:
         """Return the quickest way that cuts C, or None if the whole is as quick; packing adds `added` ms to either.
 
         The first share reads A and B as the whole product does. The second is small and reads them as they lie.
