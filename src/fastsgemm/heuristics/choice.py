@@ -65,8 +65,8 @@ def ways(
     if c.how.trans:
         turned = ways(device, _transposed(request), b.transposed, a.transposed, c.transposed, extents)
         return tuple(way.transposed for way in turned)
-    extents, search = extents[-DIMENSIONS:], _search(info_of(device), _ieee(request))
-    best, *others = search.ways(_ieee(request), a, b, c, extents)
+    extents, search = extents[-DIMENSIONS:], Search(knowledge(info_of(device)), _ieee(request))
+    best, *others = search.ways(a, b, c, extents)
     problem = variants.dense_problem(a, b, c, extents=extents)
     span = (0, problem.M), (0, problem.N)
     ranking = [Choice((pick.share(*span),), ms=pick.ms, cost=pick.cost) for pick in search.ranking(problem)]
@@ -97,8 +97,8 @@ def choose_config(device: DeviceTraits, rung: Rung | None, problem: Problem, onl
 
 @cached
 def _choose_config(device: DeviceInfo, rung: Rung | None, problem: Problem, only: str | None) -> Pick:
-    search = Search(knowledge(device, only), rung, rung is SKINNY_IN_ORDER)
-    return search.pick(problem)
+    request = Request(rung, batch_invariant=rung is SKINNY_IN_ORDER)
+    return Search(knowledge(device, only), request).pick(problem)
 
 
 @cached
@@ -124,11 +124,7 @@ def _choose(
         config = rungs.in_order(request.config, a.shape[1]) if request.batch_invariant else request.config
         share = Share(rung, config, (0, c.shape[0]), (0, c.shape[1]), NOTHING, GIVEN, None, None)
         return Choice((share,), triangle=bool(sym) and rung.computes_triangles)
-    return next(_search(device, request).ways(request, a, b, c, extents[-DIMENSIONS:]))  # of one launch
-
-
-def _search(device: DeviceInfo, request: Request) -> Search:
-    return Search(knowledge(device), request.rung, request.batch_invariant)
+    return next(Search(knowledge(device), request).ways(a, b, c, extents[-DIMENSIONS:]))  # of one launch
 
 
 def _transposed(request: Request) -> Request:
