@@ -65,7 +65,7 @@ def ways(
     if c.how.trans:
         turned = ways(device, _transposed(request), b.transposed, a.transposed, c.transposed, extents)
         return tuple(way.transposed for way in turned)
-    extents, search = extents[-DIMENSIONS:], Search(knowledge(info_of(device)), _ieee(request))
+    extents, search = extents[-DIMENSIONS:], Search(knowledge(info_of(device)), request.ieee)
     best, *others = search.ways(a, b, c, extents)
     problem = variants.dense_problem(a, b, c, extents=extents)
     span = (0, problem.M), (0, problem.N)
@@ -117,7 +117,7 @@ def _choose(
         tensor = fp16x3.choose(device, problem, request)
         if tensor.tile is not None:
             return tensor
-        ieee = _choose(device, _ieee(request), a, b, c, extents)
+        ieee = _choose(device, request.ieee, a, b, c, extents)
         return replace(ieee, why=tensor.why, tensor_ms=tensor.tensor_ms, ieee_ms=tensor.ieee_ms)
     if request.config is not None:
         rung = request.rung or rungs.of_config(request.config)
@@ -130,8 +130,3 @@ def _choose(
 def _transposed(request: Request) -> Request:
     """Return the request for C^T = B^T A^T."""
     return replace(request, split=request.split[::-1], symmetric=request.symmetric.transposed)
-
-
-def _ieee(request: Request) -> Request:
-    """Return the same request without tensor cores."""
-    return Request(symmetric=request.symmetric, gram=request.gram) if request.tensor_cores else request

@@ -100,8 +100,7 @@ def _choose(device: DeviceInfo, problem: Problem, request: Request) -> Choice:
     if known.least_gflop is not None:
         taken, why = _without_times(known.least_gflop, arch, problem)
         return replace(tensor if taken else ieee, why=why)
-    asked = Request(symmetric=Sym.BOTH if request.symmetric and not request.gram else Sym.WHOLE, gram=request.gram)
-    rival = next(Search(knowledge(device), asked).ways(*dense_operands(problem), extents_of(problem)))
+    rival = next(Search(knowledge(device), request.ieee).ways(*dense_operands(problem), extents_of(problem)))
     if rival.ms is None:
         return replace(tensor, why="no time of an IEEE kernel is known")
     name = f"the IEEE kernel of rung {rival.shares[0].rung.name}"
