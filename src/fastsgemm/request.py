@@ -59,6 +59,13 @@ class Request(Struct, frozen=True, cache_hash=True):
         return self.symmetric or (Sym.BOTH if self.gram else Sym.WHOLE)
 
     @property
+    def ieee(self) -> Request:
+        """The same request without tensor cores."""
+        if not self.tensor_cores:
+            return self
+        return Request(symmetric=self.symmetric, gram=self.gram, takes_halves=self.takes_halves)
+
+    @property
     def has_operator(self) -> bool:
         """Whether PyTorch's operator can compute it: it takes no rung and config, and writes no triangle alone."""
         return self.rung is None and self.config is None and self.symmetric in (Sym.WHOLE, Sym.BOTH)

@@ -28,6 +28,7 @@ from fastsgemm.heuristics.knowledge import knowledge
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import Bar
+from fastsgemm.request import Request
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import spaces, tuner
 from fastsgemm.tuning.checkpoint import Checkpoint
@@ -86,7 +87,7 @@ def measure(sweep: Sweep, rungs: list[Rung], problem: Problem, configs: dict[Run
         final |= sweep.search(problem, rung, of_it, "final", FINAL).times if of_it else {}
     times |= final
     best = min(final, key=final.__getitem__)
-    searches = (Search(knowledge(device_info), rung, False) for rung in rungs)
+    searches = (Search(knowledge(device_info), Request(rung)) for rung in rungs)
     predicted = {one.config: one.ms for search in searches for one in search.ranking(problem)}
     return {
         "problem": spell(problem),

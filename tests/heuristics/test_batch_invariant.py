@@ -15,6 +15,7 @@ from fastsgemm.heuristics.database_entries import Content, Record, Tools, points
 from fastsgemm.heuristics.knowledge import knowledge
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import Problem
+from fastsgemm.request import Request
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
 PIPELINED = rungs.RUNGS[8]
@@ -22,11 +23,11 @@ SLICED = PipelinedConfig(32, 32, 64, 4, 4, 16, 32, 1, SLICED_K=4)
 
 
 def pick(device, problem, rung=None):
-    return Search(knowledge(device), rung, True).pick(problem)
+    return Search(knowledge(device), Request(rung, batch_invariant=True)).pick(problem)
 
 
 def options(device, problem):
-    return Search(knowledge(device), None, True).ranking(problem)
+    return Search(knowledge(device), Request(None, batch_invariant=True)).ranking(problem)
 
 
 def test_a_tuned_problem_gets_its_record():

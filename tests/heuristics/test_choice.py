@@ -14,6 +14,7 @@ from fastsgemm.heuristics.database_entries import Content, Curve, Record, Tools,
 from fastsgemm.heuristics.knowledge import Knowledge, knowledge, knows
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import Problem
+from fastsgemm.request import Request
 from fastsgemm.tuning.spaces import PIPELINED, REFINED, SKINNY
 
 RUNG = rungs.find("warptiled")
@@ -66,7 +67,7 @@ def pick(problem=PROBLEM, device_info=DEVICE, only=None):
 
 def options(problem=PROBLEM):
     """The configs with a predicted time, the quickest first."""
-    return [one.config for one in Search(knowledge(DEVICE), RUNG, False).ranking(problem)]
+    return [one.config for one in Search(knowledge(DEVICE), Request(RUNG)).ranking(problem)]
 
 
 def test_a_tuned_problem_gets_its_record(shipped):

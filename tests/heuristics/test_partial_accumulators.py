@@ -19,6 +19,7 @@ from fastsgemm.heuristics.database_entries import Fitted
 from fastsgemm.heuristics.knowledge import knowledge
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import LAYOUTS, Problem
+from fastsgemm.request import Request
 
 H200 = 232448
 PIPE = PipelinedConfig(
@@ -223,7 +224,7 @@ def test_other_rungs_have_no_such_constant(rung):
 
 
 def ranking(device, problem):
-    return Search(knowledge(device), RUNG, False).ranking(problem)
+    return Search(knowledge(device), Request(RUNG)).ranking(problem)
 
 
 def test_the_choice_for_an_untuned_problem_has_short_chains():

@@ -207,7 +207,7 @@ def test_a_first_share_without_the_last_wave_is_considered(times):
 )
 def test_c_may_be_cut_before_a_whole_edge_and_before_the_last_wave(shape, places):
     whole = Pick(ways.READER, CONFIG, PREDICTED, CURVE, 1.0, 1.0)
-    assert Search(knowledge(DEVICE), None, False)._places(whole, shape) == places
+    assert Search(knowledge(DEVICE), Request())._places(whole, shape) == places
 
 
 def test_a_product_whose_tiles_fit_is_not_cut(times):
@@ -304,7 +304,7 @@ def test_a_choice_takes_few_tables(problem, tables, monkeypatch):
 def test_a_time_is_no_rank():
     """Where sums have too few chains, a config is ranked by more than its time, which stays what it is."""
     few = Problem(16, 4096, 60000)
-    search = Search(knowledge(DEVICE), None, False)
+    search = Search(knowledge(DEVICE), Request())
     ranked = search.ranking(few)
     penalised = [one for one in ranked if one.cost > one.ms]
     assert penalised and all(one.cost == pytest.approx(1.25 * one.ms) for one in penalised)

@@ -67,12 +67,12 @@ def ways(
         turned = ways(device, _transposed(request), b.transposed, a.transposed, c.transposed, extents)
         return tuple(way.transposed for way in turned)
     if a.dtype or b.dtype:
-        best, *others = _of_halves(info_of(device), _ieee(request), a, b, c, extents)
+        best, *others = _of_halves(info_of(device), request.ieee, a, b, c, extents)
         fitted, as_float32 = knowledge(info_of(device)).fitted, ways(device, request, a.cast, b.cast, c, extents)
         others += [half.converted(way, fitted, a, b, extents) for way in as_float32[1:]]
         return (best, *sorted(others, key=lambda way: way.cost))
-    extents, search = extents[-DIMENSIONS:], _search(info_of(device), _ieee(request))
-    best, *others = search.ways(_ieee(request), a, b, c, extents)
+    extents, search = extents[-DIMENSIONS:], Search(knowledge(info_of(device)), request.ieee)
+    best, *others = search.ways(a, b, c, extents)
     problem = variants.dense_problem(a, b, c, extents=extents)
     span = (0, problem.M), (0, problem.N)
     ranking = [Choice((pick.share(*span),), ms=pick.ms, cost=pick.cost) for pick in search.ranking(problem)]
@@ -103,8 +103,8 @@ def choose_config(device: DeviceTraits, rung: Rung | None, problem: Problem, onl
 
 @cached
 def _choose_config(device: DeviceInfo, rung: Rung | None, problem: Problem, only: str | None) -> Pick:
-    search = Search(knowledge(device, only), rung, rung is SKINNY_IN_ORDER)
-    return search.pick(problem)
+    request = Request(rung, batch_invariant=rung is SKINNY_IN_ORDER)
+    return Search(knowledge(device, only), request).pick(problem)
 
 
 @cached
@@ -124,12 +124,12 @@ def _choose(
             trans_c = not sym and fp16x3.orientation(device, problem, tile)
             direct = direct and isinstance(tile, Fp16x3Config)
             return Choice((), tile, trans_c, triangle=bool(sym), direct=direct)
-        ieee = None if dtypes.are_float32 else _choose(device, _ieee(request), a, b, c, extents)
+        ieee = None if dtypes.are_float32 else _choose(device, request.ieee, a, b, c, extents)
         rival = None if ieee is None else (ieee.rung.name, ieee.ms)
         tensor = fp16x3.choose(device, problem, request, direct, rival)
         if tensor.tile is not None:
             return tensor
-        ieee = ieee or _choose(device, _ieee(request), a, b, c, extents)
+        ieee = ieee or _choose(device, request.ieee, a, b, c, extents)
         return replace(ieee, why=tensor.why, tensor_ms=tensor.tensor_ms, ieee_ms=tensor.ieee_ms)
     if request.config is not None:
         rung = request.rung or rungs.of_config(request.config)
@@ -138,7 +138,7 @@ def _choose(
         return Choice((share,), triangle=bool(sym) and rung.computes_triangles)
     if a.dtype or b.dtype:
         return _of_halves(device, request, a, b, c, extents)[0]
-    return next(_search(device, request).ways(request, a, b, c, extents[-DIMENSIONS:]))  # of one launch
+    return next(Search(knowledge(device), request).ways(a, b, c, extents[-DIMENSIONS:]))  # of one launch
 
 
 def _of_halves(
@@ -161,17 +161,6 @@ def _of_halves(
     return [converted, direct] if slower else [direct, converted]
 
 
-def _search(device: DeviceInfo, request: Request) -> Search:
-    return Search(knowledge(device), request.rung, request.batch_invariant)
-
-
 def _transposed(request: Request) -> Request:
     """Return the request for C^T = B^T A^T."""
     return replace(request, split=request.split[::-1], symmetric=request.symmetric.transposed)
-
-
-def _ieee(request: Request) -> Request:
-    """Return the same request without tensor cores."""
-    if not request.tensor_cores:
-        return request
-    return Request(symmetric=request.symmetric, gram=request.gram, takes_halves=request.takes_halves)

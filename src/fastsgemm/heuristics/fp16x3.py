@@ -126,9 +126,7 @@ def _choose(
 
 def _float32_rival(device: DeviceInfo, problem: Problem, request: Request) -> tuple[str, float | None]:
     """Return rung and time of the IEEE kernel that would compute a problem with dense float32 operands."""
-    search = Search(knowledge(device), None, False)
-    asked = Request(symmetric=Sym.BOTH if request.symmetric and not request.gram else Sym.WHOLE, gram=request.gram)
-    found = next(search.ways(asked, *dense_operands(problem), extents_of(problem)))
+    found = next(Search(knowledge(device), request.ieee).ways(*dense_operands(problem), extents_of(problem)))
     return found.shares[0].rung.name, found.ms
 
 

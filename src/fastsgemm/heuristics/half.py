@@ -20,12 +20,13 @@ from fastsgemm.heuristics.knowledge import Knowledge
 from fastsgemm.heuristics.shares import EXACT, PREDICTED, Choice
 from fastsgemm.heuristics.ways import READER, SKINNY, Search
 from fastsgemm.problem import FLOAT32
+from fastsgemm.request import Request
 
 
 def as_they_lie(known: Knowledge, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...]) -> Choice:
     """Return how rung 10 computes a product whose 16-bit operands it reads as they lie. C is row-major."""
     problem = replaced(variants.dense_problem(a, b, c, extents=extents), dtypes=FLOAT32)
-    pick = Search(known, SKINNY, False).pick(problem)
+    pick = Search(known, Request(SKINNY)).pick(problem)
     ms = None if pick.ms is None else _ms_of_fewer_bytes(known, pick.ms, problem.flops, (a, b), problem.batch)
     rule = PREDICTED if pick.rule == EXACT else pick.rule  # no record is of 16-bit operands
     share = replace(pick.share((0, c.shape[0]), (0, c.shape[1])), ms=ms, rule=rule)

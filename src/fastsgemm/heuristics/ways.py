@@ -47,26 +47,24 @@ class Search:
     Parameters
     ----------
     known : Knowledge
-    rung : Rung or None
-        The only one that is considered. None: the default rungs that suit a product.
-    in_order : bool
-        Whether each sum must have the one order of ``docs/precision.md``.
+    request : Request
+        Without tensor cores and a config. If it names no rung, the default rungs that suit a product are considered.
     """
 
-    def __init__(self, known: Knowledge, rung: Rung | None, in_order: bool) -> None:
-        self._known, self._rung, self._in_order = known, rung, in_order
+    def __init__(self, known: Knowledge, request: Request) -> None:
+        self._known, self._request = known, request
+        self._rung, self._in_order = request.rung, request.batch_invariant
         self._multiprocessors = known.device.multiprocessors
 
-    def ways(
-        self, request: Request, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()
-    ) -> Iterator[Choice]:
+    def ways(self, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()) -> Iterator[Choice]:
         """Yield the ways that were compared, the one to take first. C is row-major.
 
         Of a symmetric result one triangle is computed, and C is not cut, because each share would have an order of
         summation of its own. A Gram product that the caller does not declare to be symmetric may be computed whole: its
         kernels sum what lies across the diagonal in the same order.
         """
-        triangle = bool(request.sym) and (self._rung is None or self._rung.computes_triangles)
+        request, rung = self._request, self._rung
+        triangle = bool(request.sym) and (rung is None or rung.computes_triangles)
         lying, (best, packed, added) = self._packed_or_not(a, b, c, extents, triangle, request.gram)
         if triangle and request.gram and not request.symmetric:
             problem = variants.dense_problem(a, b, c, extents=extents)
@@ -82,10 +80,10 @@ class Search:
             if quicker:
                 yield whole
         else:
-            if not (triangle or extents or self._rung is not None or self._in_order):
-                half = self._half(best, packed, added, a, b, c)
-                if half is not None:
-                    yield half
+            if not (triangle or extents or rung is not None or self._in_order):
+                cut = self._cut(best, packed, added, a, b, c)
+                if cut is not None:
+                    yield cut
             yield self._whole(best, packed, added, c, triangle)
         if packed != NOTHING:
             yield self._whole(lying, NOTHING, 0.0, c, triangle)
@@ -140,7 +138,7 @@ class Search:
                 found[packed] = ms
         return found
 
-    def _half(self, whole: Pick, packed: Packed, added: float, a: Operand, b: Operand, c: Operand) -> Choice | None:
+    def _cut(self, whole: Pick, packed: Packed, added: float, a: Operand, b: Operand, c: Operand) -> Choice | None:
         """Return the quickest way that cuts C, or None if the whole is as quick; packing adds `added` ms to either.
 
         The first share reads A and B as the whole product does. The second is small and reads them as they lie.
