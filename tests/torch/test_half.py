@@ -4,11 +4,14 @@ import pytest
 import torch
 
 import fastsgemm
+import fastsgemm.torch
 from fastsgemm.errors import DTypeError
-from fastsgemm.torch import linear_fp32
+from fastsgemm.request import resolve
+from fastsgemm.torch import linear_fp32, overrides
 
 pytestmark = pytest.mark.usefixtures("on_host")
 OPERATOR = torch.ops.fastsgemm.sgemm
+HALVES = torch.bfloat16, torch.float16
 PAIRS = [(torch.bfloat16, torch.float32), (torch.float32, torch.float16), (torch.bfloat16, torch.bfloat16)]
 
 
@@ -114,3 +117,101 @@ def test_linear_fp32(shape, bias):
         if given is not None:
             assert given.grad.dtype is given.dtype
             torch.testing.assert_close(given.grad, whole.grad.to(given.dtype), rtol=2**-7, atol=0.05)
+
+
+CALLS = {
+    "mm.dtype": lambda s, **how: torch.mm(s.A, s.B, **how),
+    "bmm.dtype": lambda s, **how: torch.bmm(s.A3, s.B3, **how),
+    "addmm.dtype": lambda s, **how: torch.addmm(s.C, s.A, s.B, beta=2, alpha=0.5, **how),
+    "baddbmm.dtype": lambda s, **how: torch.baddbmm(s.C3, s.A3, s.B3, beta=2, alpha=0.5, **how),
+}
+
+
+class TestSwitch:
+    """PyTorch has these forms on CUDA only. So kernels of theirs are registered for the CPU here."""
+
+    A, B, C = values(3, 4, dtype=torch.bfloat16), values(4, 5, dtype=torch.bfloat16), values(3, 5)
+    A3, B3, C3 = A.expand(2, 3, 4), values(2, 4, 5, dtype=torch.bfloat16), values(2, 3, 5)
+
+    @pytest.fixture(autouse=True)
+    def passed_on(self):
+        """The forms that PyTorch's kernels were called with."""
+        called, library = [], torch.library.Library("aten", "IMPL")
+        for operator in ("mm", "bmm", "addmm", "baddbmm"):
+
+            def of_dtype(*given, operator=operator, **how):
+                called.append(operator)
+                dtype = given[-1]
+                return getattr(torch, operator)(*(x.float() for x in given[:-1]), **how).to(dtype)
+
+            def of_out(*given, operator=operator, out, **how):
+                called.append(operator)
+                return out.copy_(getattr(torch, operator)(*(x.float() for x in given[:-1]), **how))
+
+            library.impl(f"{operator}.dtype", of_dtype, "CPU")
+            library.impl(f"{operator}.dtype_out", of_out, "CPU")
+        yield called
+        library._destroy()
+
+    def report(self, turned):
+        return {(line.operator, line.reason) for line in turned.report().lines if ".dtype" in line.operator}
+
+    @pytest.mark.parametrize("precision", ["ieee", "fp16x3"])
+    @pytest.mark.parametrize("form", CALLS)
+    def test_replaced(self, form, precision, passed_on):
+        call = CALLS[form]
+        wanted = call(self, out_dtype=torch.float32)
+        del passed_on[:]
+        out = torch.empty_like(wanted)
+        with fastsgemm.torch.enabled(precision, device="cpu") as turned:
+            found = [call(self, out_dtype=torch.float32) for _ in range(2)]
+            call(self, out_dtype=torch.float32, out=out)
+        assert not passed_on and self.report(turned) == {(form, ""), (f"{form}_out", "")}
+        for one in (*found, out):
+            assert one.dtype is torch.float32
+            torch.testing.assert_close(one, wanted)
+
+    @pytest.mark.parametrize(
+        ("reason", "call"),
+        {
+            "out_dtype bfloat16": lambda A, B: torch.mm(A, B, out_dtype=torch.bfloat16),
+            "dtype float32": lambda A, B: torch.mm(A.float(), B.float(), out_dtype=torch.float32),
+            "factors of two dtypes, which PyTorch refuses": lambda A, B: torch.mm(A, B.half(), out_dtype=torch.float32),
+            "an empty operand": lambda A, B: torch.mm(A[:, :0], B[:0], out_dtype=torch.float32),
+        }.items(),
+    )
+    def test_passed_on(self, reason, call, passed_on):
+        with fastsgemm.torch.enabled(device="cpu") as turned:
+            result = call(self.A, self.B)
+        assert passed_on == ["mm"] and self.report(turned) == {("mm.dtype", reason)}
+        torch.testing.assert_close(result, call(self.A, self.B))
+
+    def test_a_16_bit_source_is_passed_on(self, passed_on):
+        with fastsgemm.torch.enabled(device="cpu") as turned:
+            torch.addmm(self.C.bfloat16(), self.A, self.B, out_dtype=torch.float32)
+        assert passed_on == ["addmm"] and self.report(turned) == {("addmm.dtype", "dtype bfloat16")}
+
+    def test_the_simulated_device(self, fresh_machine, monkeypatch, passed_on):
+        monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+        with fastsgemm.torch.enabled("fp16x3", device="cpu"):
+            found = torch.mm(self.A, self.B, out_dtype=torch.float32)
+        assert not passed_on
+        torch.testing.assert_close(found, self.A.float() @ self.B.float())
+
+    def test_both_16_bit_types_have_their_own_decisions(self):
+        with fastsgemm.torch.enabled(device="cpu"):
+            found = [torch.mm(self.A.to(dtype), self.B.to(dtype), out_dtype=torch.float32) for dtype in HALVES]
+        for result, dtype in zip(found, HALVES, strict=True):
+            torch.testing.assert_close(result, self.A.to(dtype).float() @ self.B.to(dtype).float())
+
+    def test_tf32_is_about_float32_factors(self, monkeypatch, passed_on):
+        monkeypatch.setattr("fastsgemm.torch.overrides._fp32_precision", lambda: "tf32")
+        override = overrides.Override("mm.dtype", None, resolve(precision="fp16x3"), "cuda")
+        assert override._wish() == ""
+
+
+def test_forms_that_pytorch_has_no_kernel_of_are_left_out():
+    with fastsgemm.torch.enabled(device="cpu") as turned:
+        assert not [name for name in turned._originals() if ".dtype" in name]
+    with pytest.raises(NotImplementedError):
+        torch.mm(TestSwitch.A, TestSwitch.B, out_dtype=torch.float32)

@@ -16,7 +16,9 @@ from torch import Tensor
 from fastsgemm.call.arrays import HOST, Meta
 from fastsgemm.geometry.layout import row_major
 from fastsgemm.problem import MAX_EXTENT, DType
+from fastsgemm.torch.products import DTYPES
 
+HALVES = torch.bfloat16, torch.float16
 TF32 = "TF32 is allowed"
 OVERLAP = "the output shares memory with an operand"
 CAPTURE = "first call of this problem, inside a CUDA graph capture"
@@ -95,7 +97,9 @@ class Kind:
     adds: bool = False
 
 
-def make(kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None) -> Decision:
+def make(
+    kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, result: torch.dtype | None = None
+) -> Decision:
     """Return the decision of a call.
 
     Parameters
@@ -107,11 +111,13 @@ def make(kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None)
         What is added, or None for an operator that adds nothing.
     out : Tensor, optional
         What is written, or None for a new tensor. If it is the same memory as `c`, C is updated in place.
+    result : torch.dtype, optional
+        The type that is asked for of the product of two factors of one 16-bit type; None for float32 factors.
     """
     given = [x for x in (a, b, c, out) if x is not None]
-    reason = _of_types(given)
+    reason = _of_types(given, result)
     if reason:
-        return Decision(" and ".join(str(x.dtype).removeprefix("torch.") for x in given[:2]), 0, reason)
+        return Decision(" and ".join(_name(x.dtype) for x in given[:2]), 0, reason)
     problem = " x ".join(_shown(x) for x in (a, b))
     shape = _result_shape(kind, a, b)
     if shape is None:
@@ -127,7 +133,11 @@ def make(kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None)
     lying.append((shape, decision.strides) if out is None else (out.shape, out.stride()))
     if c is not None and (out is None or not same(c, out)):
         lying.append((c.shape, c.stride()))
-    decision.metas = tuple((tuple(s), tuple(t), ordinal, None, False, DType.F32) for s, t in lying)
+    dtypes = DTYPES[a.dtype], DTYPES[b.dtype], DType.F32, DType.F32
+    decision.metas = tuple(
+        (tuple(shape), tuple(strides), ordinal, None, False, dtype)
+        for (shape, strides), dtype in zip(lying, dtypes, strict=False)
+    )
     return decision
 
 
@@ -162,10 +172,14 @@ def _emulates(ordinal: int) -> bool:
     return ordinal != HOST and torch.cuda.get_device_capability(ordinal)[0] == 10
 
 
-def _of_types(given: list[Tensor]) -> str:
-    for x in given:
-        if x.dtype is not torch.float32:
-            return f"dtype {str(x.dtype).removeprefix('torch.')}"
+def _of_types(given: list[Tensor], result: torch.dtype | None) -> str:
+    if result not in (None, torch.float32):
+        return f"out_dtype {_name(result)}"
+    if given[0].dtype is not given[1].dtype and result is not None:
+        return "factors of two dtypes, which PyTorch refuses"
+    for at, x in enumerate(given):
+        if x.dtype not in ((torch.float32,) if result is None or at > 1 else HALVES):
+            return f"dtype {_name(x.dtype)}"
         if x.layout is not torch.strided:
             return f"layout {x.layout}"
     if len({x.device for x in given}) > 1:
@@ -195,6 +209,10 @@ def _result_shape(kind: Kind, a: Tensor, b: Tensor) -> tuple[int, ...] | None:
     if a.shape[-1] != b.shape[-2 if b.dim() > 1 else 0]:
         return None
     return (*a.shape[:-1], *(b.shape[-1:] if b.dim() > 1 else ()))
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _shown(x: Tensor) -> str:

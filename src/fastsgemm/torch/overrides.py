@@ -35,9 +35,9 @@ KINDS = {
 # the form. The alignment of an address is in the key of a decision, because kernels depend on it.
 _REPLACEMENT = """
 def replacement({parameters}):
-    if a.dtype is not float32 or b.dtype is not float32:
-        key = a.dtype, b.dtype
-        (table.get(key) or make(key, a, b, None, None)).calls += 1
+    if {others}:
+        key = {types}
+        (table.get(key) or make(key, a, b, None, None{result})).calls += 1
         return original({given})
     {addresses}
     key = {key}
@@ -45,6 +45,13 @@ def replacement({parameters}):
     result = multiply(decision, a, pa, b, pb, {of_product})
     return original({given}) if result is None else result
 """
+
+# Of calls that `decisions.make` need not see the operands of: their condition, and the key of their decision.
+_NOT_FLOAT32 = "a.dtype is not float32 or b.dtype is not float32", "a.dtype, b.dtype"
+_NOT_HALVES = (
+    "out_dtype is not float32 or a.dtype is not b.dtype or a.dtype not in halves", "a.dtype, b.dtype, out_dtype",
+)  # fmt: skip
+
 _KEY = "{0}.shape, {0}.stride(), {0}.get_device(), p{0} & 15"
 
 # By whether it adds and form: its parameters, what the kernel that was there before is given, C and the output as
@@ -62,6 +69,16 @@ _FORMS = {
     (True, "_"): (
         "c, a, b, *, beta=1, alpha=1", "c, a, b, beta=beta, alpha=alpha", "c, c", "c, pc, c, pc, alpha, beta",
     ),
+    (False, ".dtype"): ("a, b, out_dtype", "a, b, out_dtype", "None, None", "None, 0"),
+    (False, ".dtype_out"): ("a, b, out_dtype, *, out", "a, b, out_dtype, out=out", "None, out", "out, pout"),
+    (True, ".dtype"): (
+        "c, a, b, out_dtype, *, beta=1, alpha=1", "c, a, b, out_dtype, beta=beta, alpha=alpha", "c, None",
+        "None, 0, c, pc, alpha, beta",
+    ),
+    (True, ".dtype_out"): (
+        "c, a, b, out_dtype, *, beta=1, alpha=1, out", "c, a, b, out_dtype, beta=beta, alpha=alpha, out=out", "c, out",
+        "out, pout, c, pc, alpha, beta",
+    ),
 }  # fmt: skip
 
 _MOST_DECISIONS = 16384  # of one operator; then its table is emptied and starts again
@@ -73,7 +90,7 @@ class Override:
     Parameters
     ----------
     name : str
-        Such as ``mm``, ``mm.out`` or ``addmm_``.
+        Such as ``mm``, ``mm.out``, ``addmm_`` or ``mm.dtype``. The last has 16-bit factors and a float32 result.
     original : callable
         The kernel that was there before.
     request : Request
@@ -83,10 +100,11 @@ class Override:
 
     def __init__(self, name: str, original: Callable[..., Any], request: Request, device: str) -> None:
         self.name = name
-        self._kind = KINDS[name.removesuffix(".out").removesuffix("_")]
+        self._kind = KINDS[name.partition(".")[0].removesuffix("_")]
+        widens = ".dtype" in name
         self.original = original
         self._request = request
-        self._wish = _fp32_precision if device == "cuda" else _no_wish
+        self._wish = _fp32_precision if device == "cuda" and not widens else _no_wish  # it is about float32 factors
         self._empty = allocator(torch, device)
         self._decisions: dict[Any, Decision] = {}
         self._counted: dict[tuple[str, str, str, int], int] = {}  # of tables that were emptied
@@ -112,26 +130,37 @@ class Override:
                 key = (decision.problem, reason, note, decision.flops)
                 counted[key] = counted.get(key, 0) + calls
 
-    def _make(self, key: Any, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None) -> Decision:
+    def _make(
+        self, key: Any, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, result: torch.dtype | None = None
+    ) -> Decision:
         if len(self._decisions) >= _MOST_DECISIONS:
             self.release()
-        return self._decisions.setdefault(key, decisions.make(self._kind, a, b, c, out))
+        return self._decisions.setdefault(key, decisions.make(self._kind, a, b, c, out, result))
 
     def _replacement(self, form: str) -> Callable[..., Any]:
-        """Return the function that PyTorch calls, for an operator of this form: new, ``.out`` or in place (``_``)."""
+        """Return the function that PyTorch calls, for an operator of this form.
+
+        A form is empty for a new tensor, ``.out``, ``_`` for in place, or ``.dtype`` and ``.dtype_out``.
+        """
         parameters, given, of_decision, of_product = _FORMS[self._kind.adds, form]
         operands = [name for name in ("a", "b", "c", "out") if name in parameters.replace(",", "").split()]
         same = ", pa == pb" + (", pc == pout" if len(operands) == 4 else "")
+        widens = "out_dtype" in parameters
+        (others, types), result = (_NOT_HALVES, ", out_dtype") if widens else (_NOT_FLOAT32, "")
+        typed = operands[0 if widens else 2 :]  # the others are float32
         text = _REPLACEMENT.format(
             parameters=parameters,
             given=given,
+            others=others,
+            types=types,
+            result=result,
             addresses="; ".join(f"p{name} = {name}.data_ptr()" for name in operands),
-            key=", ".join(map(_KEY.format, operands)) + "".join(f", {name}.dtype" for name in operands[2:]) + same,
-            of_decision=of_decision,
+            key=", ".join(map(_KEY.format, operands)) + "".join(f", {name}.dtype" for name in typed) + same,
+            of_decision=of_decision + result,
             of_product=of_product,
         )
         names: dict[str, Any] = {"table": self._decisions, "make": self._make, "multiply": self._multiplier()}
-        names |= {"original": self.original, "float32": torch.float32, "__name__": __name__}
+        names |= {"original": self.original, "float32": torch.float32, "halves": decisions.HALVES, "__name__": __name__}
         exec(compile(text, f"<replacement of {self.name}>", "exec"), names)
         return names["replacement"]
 

@@ -26,11 +26,12 @@ from fastsgemm.torch.report import Report
 
 # What can be replaced, and in which forms PyTorch has it. The other operators arrive as these: linear, matmul, einsum,
 # multi_dot, tensordot, mv, vdot and inner, and what the compiler generates.
+# The forms named dtype, which not every PyTorch has, multiply 16-bit factors and may have a float32 result.
 OPERATORS = {
-    "mm": ("mm", "mm.out"),
-    "addmm": ("addmm", "addmm.out", "addmm_"),
-    "bmm": ("bmm", "bmm.out"),
-    "baddbmm": ("baddbmm", "baddbmm.out", "baddbmm_"),
+    "mm": ("mm", "mm.out", "mm.dtype", "mm.dtype_out"),
+    "addmm": ("addmm", "addmm.out", "addmm_", "addmm.dtype", "addmm.dtype_out"),
+    "bmm": ("bmm", "bmm.out", "bmm.dtype", "bmm.dtype_out"),
+    "baddbmm": ("baddbmm", "baddbmm.out", "baddbmm_", "baddbmm.dtype", "baddbmm.dtype_out"),
     "addmv": ("addmv", "addmv.out", "addmv_"),
     "dot": ("dot",),
 }
@@ -74,7 +75,7 @@ class Switch:
         """Register the kernels, above those of the switch that is on. If that fails, nothing has changed."""
         key = _DEVICES[self.device]
         if not self._overrides:
-            forms = [form for operator in self.only for form in OPERATORS[operator]]
+            forms = [form for operator in self.only for form in OPERATORS[operator] if _exists(form, key)]
             overridden = {} if previous is None or previous.device != self.device else previous._originals()
             for form in forms:
                 original = overridden.get(form) or _kernel(form, key)
@@ -106,6 +107,12 @@ class Switch:
         state = "off" if self._library is None else "on"
         how = f"precision {self.precision!r}" + (", batch-invariant" if self.batch_invariant else "")
         return f"<Switch {state}: {', '.join(self.only)} on {self.device}, {how}>"
+
+
+def _exists(form: str, key: str) -> bool:
+    """Return whether PyTorch has a kernel of an operator in this form: of those with a dtype, for CUDA only."""
+    name = f"aten::{form}"
+    return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
 
 
 def _kernel(form: str, key: str) -> Any:
@@ -155,8 +162,9 @@ def enable(
 
     Replaced are ``mm``, ``addmm``, ``bmm``, ``baddbmm``, ``addmv`` and ``dot``, with their forms that write to ``out``
     or in place. All other products of PyTorch arrive as these: ``linear``, ``matmul``, ``einsum``, ``mv``, their
-    gradients, and what ``torch.compile`` generates. Every call that is not about float32 on CUDA goes to the kernel
-    that was there before; `report` says which and why.
+    gradients, and what ``torch.compile`` generates. So are products of BF16 or FP16 tensors that are asked for with
+    ``out_dtype=torch.float32``, where PyTorch has them, with the switch's precision. Every call that is not about
+    float32 on CUDA goes to the kernel that was there before; `report` says which and why.
 
     If the switch is on already, these settings replace the old ones. Within a block of `enabled`, they hold until the
     end of that block. While another thread is in such a block, they hold from the end of that block on.
