@@ -5,12 +5,14 @@ import pytest
 
 pytest.importorskip("jax")
 
+from fastsgemm.call.arrays.library import KINDS
 from fastsgemm.call.product import make_plan
 from fastsgemm.geometry.matrix import Base
 from fastsgemm.jax import contraction
 from fastsgemm.jax.entry import Array, Case, entries
 from fastsgemm.jit import compiler
 from fastsgemm.jit.source import target
+from fastsgemm.problem import FLOAT32, DType, Dtypes
 from fastsgemm.request import resolve
 from fastsgemm.sim import gemm
 from fastsgemm.sim.global_memory import Region
@@ -19,13 +21,14 @@ from fastsgemm.sim.machine import Machine
 ALPHA, BETA = 2.0, 0.5
 
 
-def bits(subscripts, a, b, alpha=ALPHA, beta=BETA, *, traced, request=None, device="sm_90"):
+def bits(subscripts, a, b, alpha=ALPHA, beta=BETA, *, traced, request=None, device="sm_90", dtypes=FLOAT32):
     """Return C by the launches of a plan and by the entries for XLA, as integers."""
     machine, request = Machine(device), request or resolve()
     labels = contraction.labels_of(subscripts)
     shape = contraction.shape_of_result(labels, a, b)
     A, B, C = (np.random.default_rng(0).standard_normal(each).astype(np.float32) for each in (a, b, shape))
-    plan = make_plan(machine.device, request, contraction.metas(labels, a, b), (0, 0, 0))
+    A, B = (x.astype(KINDS[dtype]) if dtype else x for x, dtype in zip((A, B), dtypes, strict=True))
+    plan = make_plan(machine.device, request, contraction.metas(labels, a, b, dtypes), (0, 0, 0))
     wanted, result = C.copy(), C.copy()
     arrays = {Base.A: A.ravel(), Base.B: B.ravel(), Base.C: wanted.reshape(-1)}
     gemm.run(plan, machine, arrays, np.float32(alpha), np.float32(beta))
@@ -78,6 +81,20 @@ def test_rungs(rung):
 def test_batch_invariant():
     request = resolve(batch_invariant=True)
     np.testing.assert_array_equal(*bits("ik,kj->ij", (9, 2100), (2100, 33), traced=True, request=request))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "wish"),
+    [
+        ((3, 40), (40, 50), resolve(precision="ieee")),  # skinny reads them as they lie
+        ((64, 40), (40, 70), resolve(precision="ieee")),  # they are converted first
+        ((40, 40), (40, 72), resolve("fp16x3", precision="fp16x3")),
+    ],
+)
+@pytest.mark.parametrize("dtypes", [Dtypes(DType.F16, DType.F32), Dtypes(DType.F16, DType.F16)])
+def test_16_bit_operands(a, b, wish, dtypes):
+    wanted, found = bits("ik,kj->ij", a, b, traced=True, request=wish, device="sm_80", dtypes=dtypes)
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.slow

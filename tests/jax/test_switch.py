@@ -19,6 +19,7 @@ from fastsgemm.jax import switch
 TARGET = "@triton_kernel_call_ffi"
 A, B = jnp.ones((64, 32)), jnp.ones((32, 48))
 highest = partial(jnp.dot, precision="highest")
+of_halves = partial(highest, preferred_element_type=np.float32)
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +59,13 @@ def of_algorithm(name):
         (of_algorithm("BF16_BF16_F32_X9"), (A, B), 0),
         (of_algorithm("TF32_TF32_F32"), (A, B), 0),
         (highest, (A.astype(jnp.bfloat16), B.astype(jnp.bfloat16)), 0),
+        (of_halves, (A[:8].astype(jnp.bfloat16), B.astype(jnp.bfloat16)), 1),
+        (of_halves, (A[:8].astype(jnp.float16), B), 1),
+        (of_halves, (A, B.astype(jnp.bfloat16)), 2),  # one makes B float32
+        (of_halves, (A.astype(jnp.bfloat16), B.astype(jnp.bfloat16)), 3),
+        (jax.grad(lambda a, b: of_halves(a, b).sum()), (A[:8].astype(jnp.bfloat16), B.astype(jnp.bfloat16)), 1),
+        (partial(jnp.dot, preferred_element_type=np.float32), (A.astype(jnp.bfloat16), B.astype(jnp.bfloat16)), 0),
+        (of_halves, (A.astype(jnp.int8), B.astype(jnp.int8)), 0),
         (highest, (A[:0], B), 0),
         (lambda a, b: lax.dot_general(a, b, (((), ()), ((), ())), precision="highest"), (A, jnp.float32(2.0)), 0),
     ],

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fastsgemm.call.arrays import Meta
 from fastsgemm.geometry.layout import row_major
-from fastsgemm.problem import DType
+from fastsgemm.problem import FLOAT32, DType, Dtypes
 
 _LABELS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -117,7 +117,7 @@ class _Group(NamedTuple):
     strides: tuple[int, ...]
 
 
-def metas(labels: Labels, a: Shape, b: Shape) -> tuple[Meta, ...] | None:
+def metas(labels: Labels, a: Shape, b: Shape, dtypes: Dtypes = FLOAT32) -> tuple[Meta, ...] | None:
     """Return A, B and the result as matrices, or None where their summed labels are not one dimension in both.
 
     Parameters
@@ -125,6 +125,8 @@ def metas(labels: Labels, a: Shape, b: Shape) -> tuple[Meta, ...] | None:
     labels : Labels
     a, b : tuple of int
         Shapes of row-major arrays.
+    dtypes : Dtypes
+        Of A and B.
 
     Returns
     -------
@@ -164,9 +166,9 @@ def metas(labels: Labels, a: Shape, b: Shape) -> tuple[Meta, ...] | None:
             0,
             None,
             False,
-            DType.F32,
+            dtype,
         )
-        for number, (shape, strides) in enumerate(matrices)
+        for number, ((shape, strides), dtype) in enumerate(zip(matrices, (*dtypes, DType.F32), strict=True))
     )
 
 

@@ -26,8 +26,11 @@ from fastsgemm.jax.entry import Case, Entry, entries
 from fastsgemm.jax.launcher import Kind
 from fastsgemm.jit import compiler
 from fastsgemm.jit.source import target
+from fastsgemm.problem import DType, Dtypes
 from fastsgemm.request import Request
 from fastsgemm.tuning import first_use
+
+DTYPES = {np.dtype(getattr(jnp, dtype.numpy_name)): dtype for dtype in DType}  # of operands
 
 _chosen: DeviceInfo | None = None  # the device that `lowering_for` names
 
@@ -154,10 +157,11 @@ def product(
         return _zeros(ctx, out)
     order = order or labels.c
     place = tuple(labels.c.index(label) for label in order)
-    metas = contraction.metas(labels._replace(c=order), a, b)
+    dtypes = Dtypes(*(DTYPES[values[name][1].dtype] for name in "AB"))
+    metas = contraction.metas(labels._replace(c=order), a, b, dtypes)
     if metas is None:
         labels = _with_one_order(ctx, values, labels)
-        metas = contraction.metas(labels._replace(c=order), values["A"][1].shape, values["B"][1].shape)
+        metas = contraction.metas(labels._replace(c=order), values["A"][1].shape, values["B"][1].shape, dtypes)
         assert metas is not None
     calls = calls_of(_device(), request, metas, alpha, beta)
     kinds = {name: Kind.row_major(aval) for name, (_, aval) in values.items()}

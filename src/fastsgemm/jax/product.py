@@ -186,7 +186,9 @@ def _reference(*operands: Any, subscripts: str, request: Request, alpha: float |
     """Return the product by JAX itself, for devices that are not CUDA's."""
     del request
     given = _named(operands, alpha, beta)
-    product = jnp.einsum(subscripts, given["A"], given["B"], precision=lax.Precision.HIGHEST)
+    product = jnp.einsum(
+        subscripts, given["A"], given["B"], precision=lax.Precision.HIGHEST, preferred_element_type=np.float32
+    )
     alpha, beta = given.get("ALPHA", alpha), given.get("BETA", beta)
     result = jnp.where(alpha == 0.0, jnp.zeros_like(product), alpha * product)
     if "C" not in given:

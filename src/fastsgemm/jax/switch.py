@@ -26,6 +26,7 @@ from fastsgemm.request import Request, resolve
 
 _Preset = lax.DotAlgorithmPreset
 _HIGHEST = (lax.Precision.HIGHEST, lax.Precision.HIGHEST)
+_ANY_HIGHEST = (_HIGHEST, lax.Precision.HIGHEST)
 _FLOAT32 = {"F32_F32_F32"}
 _SPLIT = {"BF16_BF16_F32_X9", "TF32_TF32_F32_X3"}  # what precision fp16x3 is for
 _PRESETS = {name: getattr(_Preset, name) for name in _FLOAT32 | _SPLIT if hasattr(_Preset, name)}
@@ -78,7 +79,8 @@ def enable(precision: str = "ieee", batch_invariant: bool = False) -> Switch:
     Replaced is ``lax.dot_general`` of float32 arrays where the program asks for float32, and with it ``jnp.dot``,
     ``matmul``, ``einsum``, ``tensordot``, the layers of neural networks, and the gradients of all these. A program asks
     for float32 by precision "highest", as an argument or as ``jax_default_matmul_precision``, or by the algorithm
-    ``F32_F32_F32``. JAX's default on these devices is TF32, and stays so.
+    ``F32_F32_F32``. JAX's default on these devices is TF32, and stays so. BF16 and FP16 arrays are multiplied,
+    too, where the program asks for precision "highest" and for a float32 result (``preferred_element_type``).
 
     Parameters
     ----------
@@ -187,7 +189,8 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
         return _original(ctx, a, b, **parameters)
     avals = ctx.avals_in
     reason = _reason(switch, parameters["precision"])
-    if any(aval.dtype != np.float32 for aval in (*avals, *ctx.avals_out)):
+    halves = any(aval.dtype != np.float32 for aval in avals)
+    if any(aval.dtype not in lowering.DTYPES for aval in avals) or ctx.avals_out[0].dtype != np.float32:
         switch._count(" and ".join(str(aval.dtype) for aval in avals), 0, "not float32")
         return _original(ctx, a, b, **parameters)
     shapes = [aval.shape for aval in avals]
@@ -199,6 +202,8 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
     partitioned = partitioning.is_partitioned(ctx)
     if partitioned and not partitioning.can_divide(ctx):
         reason = reason or "XLA partitions the program and cannot be told how"
+    if halves and parameters["precision"] not in _ANY_HIGHEST:
+        reason = reason or "an algorithm was asked for, and an operand is not float32"
     reason = reason or _of_shapes(labels, shapes)
     flops = contraction.flops(labels, *shapes)
     switch._count(f"{subscripts} of {shapes[0]} and {shapes[1]}", flops, reason)
@@ -215,7 +220,7 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
 def _reason(switch: Switch, precision: Any) -> str:
     """Return why a product of this precision is passed on; empty if it is not."""
     algorithm = next((name for name, preset in _PRESETS.items() if precision == preset), None)
-    if precision not in (_HIGHEST, lax.Precision.HIGHEST) and algorithm not in _FLOAT32:
+    if precision not in _ANY_HIGHEST and algorithm not in _FLOAT32:
         if algorithm is None:
             return "another precision was asked for"
         if switch.precision != "fp16x3":
