@@ -401,7 +401,7 @@ def test_old_devices_use_ieee_kernels_and_refuse_what_needs_rung_11(gpu, on_devi
     result = sgemm(on_device(a), on_device(b), precision="fp16x3")
     close(result.values, a, b)
     assert gpu.files == []
-    with pytest.raises(DeviceError, match="sm_80 or later, Python is sm_75"):
+    with pytest.raises(DeviceError, match=r"needs a device of sm_80 or later, got sm_75 \(Python\)"):
         sgemm(on_device(a), on_device(b), rung="fp16x3")
     with pytest.raises(DeviceError, match="sm_80 or later"):
         split(on_device(b))
