@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
 import fastsgemm.torch
 from fastsgemm import Fp16x3Config, PipelinedConfig, blas, device, sgemm, split
 from fastsgemm.config import Fp16x3MmaConfig
