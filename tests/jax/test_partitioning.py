@@ -58,6 +58,15 @@ def test_a_product_is_divided(mesh, of_a, of_b, request_, of_c, collective):
     )
 
 
+def test_16_bit_operands_are_divided(mesh):
+    f = jax.jit(product.divided("mk,kn->mn", resolve(precision="fp16x3"), 1.0, 0.0))
+    halves = A.astype(jnp.bfloat16), B.astype(jnp.float16)
+    a, b = (jax.device_put(x, NamedSharding(mesh, spec)) for x, spec in zip(halves, (COLUMNS, ROWS), strict=True))
+    result, wanted = f(a, b), np.asarray(halves[0], np.float64) @ np.asarray(halves[1], np.float64)
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_an_old_c_is_added_once(mesh):
     f = jax.jit(product.divided("mk,kn->mn", IEEE, None, 0.5))
     a, b = (jax.device_put(x, NamedSharding(mesh, spec)) for x, spec in ((A, COLUMNS), (B, ROWS)))
