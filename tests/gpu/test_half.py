@@ -138,6 +138,28 @@ def test_gradients_on_a_device(torch, normal):
     assert (x.grad.float() - y.grad).norm() < 0.01 * y.grad.norm() and (w.grad - v.grad).norm() < 1e-5 * v.grad.norm()
 
 
+@pytest.mark.parametrize("precision", ["ieee", "fp16x3"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_switch_takes_the_forms_with_a_dtype(torch, normal, dtype, precision):
+    import fastsgemm.torch
+
+    a, b, c = normal(3, 70, 256, dtype=dtype), normal(3, 256, 90, dtype=dtype), normal(3, 70, 90)
+    wide = {"out_dtype": torch.float32}
+    with fastsgemm.torch.enabled(precision) as turned:
+        found = [
+            torch.mm(a[0], b[0], **wide), torch.mm(a[0], b[0], **wide, out=torch.empty_like(c[0])),
+            torch.addmm(c[0], a[0], b[0], **wide), torch.bmm(a, b, **wide), torch.baddbmm(c, a, b, **wide),
+        ]  # fmt: skip
+        torch.mm(a[0], b[0])  # 16 bits: PyTorch's own
+    reasons = {(line.operator, line.reason) for line in turned.report().lines}
+    forms = ("mm.dtype", "mm.dtype_out", "addmm.dtype", "bmm.dtype", "baddbmm.dtype")
+    assert reasons == {*((form, "") for form in forms), ("mm", f"dtype {dtype}")}
+    products = a.double() @ b.double()
+    wanted = products[0], products[0], products[0] + c[0], products, products + c
+    for one, exact in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one.double(), exact, rtol=1e-5, atol=1e-3)
+
+
 def test_jax_and_cupy_arrays(torch):
     ran = False
     for name in ("jax", "cupy"):
