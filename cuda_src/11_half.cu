@@ -1,13 +1,13 @@
 // Rung 11 for two operands of one 16-bit type, on Hopper (sm_90a): bfloat16 or float16 as they lie, with
 // float32 results of float32's accuracy. The tensor cores take the elements themselves, so nothing is split,
 // scaled or repaired. What changed since 11_fp16x3.cu:
-// - The operands are the caller's. A whole warpgroup copies them by cp.async, 16 bytes a thread, to their
-// places
-//   in the 128-byte swizzle: no tensor map, so that a CUDA graph or XLA can pass everything on as plain
-//   numbers. Each thread waits for its own copies, shows them to the tensor cores (fence.proxy.async), and
-//   its warp arrives at the memory barrier of the stage. LAG stages are on their way meanwhile.
-// - A stage has 64 steps of k, which are one chain: it is promoted to FP32 registers while the next is
-// computed.
+// - The operands are the caller's. A whole warpgroup copies them by cp.async, 16 bytes per thread, to their
+//   places in the 128-byte swizzle. There is no tensor map, so a CUDA graph or XLA can pass everything on as
+//   plain numbers. Each thread waits for its own copies and shows them to the tensor cores
+//   (fence.proxy.async); its warp arrives at the memory barrier of the stage. LAG stages are on their way
+//   meanwhile.
+// - A stage has 64 steps of k, which are one chain: it is promoted to FP32 registers while the next one is
+//   computed.
 // - A warp lays what it stores in shared memory of its own.
 //
 // Assumes: both operands have k contiguous, lda and ldb are multiples of 8, and addresses of 16 bytes. A is
@@ -175,7 +175,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     __syncthreads();
     launch_dependents();
-    griddepcontrol_wait();
 
     const OldValues<SOURCE, TRANS_C> old(source, source_row, source_column);
     if (warpgroup == CONSUMERS) {

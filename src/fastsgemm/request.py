@@ -66,6 +66,14 @@ class Request(Struct, frozen=True, cache_hash=True):
         return Request(symmetric=self.symmetric, gram=self.gram, takes_halves=self.takes_halves)
 
     @property
+    def replaces_halves(self) -> bool:
+        """Whether a switch replaces products of two 16-bit operands, which others compute on tensor cores.
+
+        FMAs are slower than these, so that is where tensor cores are used, or one order of summation is promised.
+        """
+        return self.precision != PRECISIONS[0] or self.batch_invariant
+
+    @property
     def has_operator(self) -> bool:
         """Whether PyTorch's operator can compute it: it takes no rung and config, and writes no triangle alone."""
         return self.rung is None and self.config is None and self.symmetric in (Sym.WHOLE, Sym.BOTH)

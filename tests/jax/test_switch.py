@@ -59,11 +59,9 @@ def of_algorithm(name):
         (of_algorithm("BF16_BF16_F32_X9"), (A, B), 0),
         (of_algorithm("TF32_TF32_F32"), (A, B), 0),
         (highest, (A.astype(jnp.bfloat16), B.astype(jnp.bfloat16)), 0),
-        (of_halves, (A[:8].astype(jnp.bfloat16), B.astype(jnp.bfloat16)), 1),
         (of_halves, (A[:8].astype(jnp.float16), B), 1),
         (of_halves, (A, B.astype(jnp.bfloat16)), 2),  # one makes B float32
-        (of_halves, (A.astype(jnp.bfloat16), B.astype(jnp.bfloat16)), 3),
-        (jax.grad(lambda a, b: of_halves(a, b).sum()), (A[:8].astype(jnp.bfloat16), B.astype(jnp.bfloat16)), 1),
+        (of_halves, (A.astype(jnp.bfloat16), B.astype(jnp.bfloat16)), 0),
         (partial(jnp.dot, preferred_element_type=np.float32), (A.astype(jnp.bfloat16), B.astype(jnp.bfloat16)), 0),
         (of_halves, (A.astype(jnp.int8), B.astype(jnp.int8)), 0),
         (highest, (A[:0], B), 0),
@@ -94,6 +92,14 @@ def test_what_no_kernel_can_count_is_passed_on(a, b, reason):
 def test_fp16x3_is_for_algorithms_of_that_accuracy(name):
     with fastsgemm.jax.enabled("fp16x3"):
         assert replaced(of_algorithm(name), A, B) == 1
+
+
+@pytest.mark.parametrize("how", [{"precision": "fp16x3"}, {"batch_invariant": True}], ids=str)
+def test_two_16_bit_operands_are_for_tensor_cores_or_one_order(how):
+    a, b = A[:8].astype(jnp.bfloat16), B.astype(jnp.bfloat16)
+    with fastsgemm.jax.enabled(**how):
+        assert replaced(of_halves, a, b) > 0
+        assert replaced(jax.grad(lambda a, b: of_halves(a, b).sum()), a, b) > 0
 
 
 @pytest.mark.parametrize(("value", "count"), [("highest", 1), ("float32", 1), ("high", 0), ("tensorfloat32", 0)])

@@ -156,14 +156,19 @@ class TestSwitch:
     def report(self, turned):
         return {(line.operator, line.reason) for line in turned.report().lines if ".dtype" in line.operator}
 
-    @pytest.mark.parametrize("precision", ["ieee", "fp16x3"])
     @pytest.mark.parametrize("form", CALLS)
-    def test_replaced(self, form, precision, passed_on):
+    def test_ieee_leaves_them_to_tensor_cores(self, form, passed_on):
+        with fastsgemm.torch.enabled(device="cpu") as turned:
+            CALLS[form](self, out_dtype=torch.float32)
+        assert passed_on and not self.report(turned)
+
+    @pytest.mark.parametrize("form", CALLS)
+    def test_replaced(self, form, passed_on):
         call = CALLS[form]
         wanted = call(self, out_dtype=torch.float32)
         del passed_on[:]
         out = torch.empty_like(wanted)
-        with fastsgemm.torch.enabled(precision, device="cpu") as turned:
+        with fastsgemm.torch.enabled("fp16x3", device="cpu") as turned:
             found = [call(self, out_dtype=torch.float32) for _ in range(2)]
             call(self, out_dtype=torch.float32, out=out)
         assert not passed_on and self.report(turned) == {(form, ""), (f"{form}_out", "")}
@@ -181,13 +186,13 @@ class TestSwitch:
         }.items(),
     )
     def test_passed_on(self, reason, call, passed_on):
-        with fastsgemm.torch.enabled(device="cpu") as turned:
+        with fastsgemm.torch.enabled("fp16x3", device="cpu") as turned:
             result = call(self.A, self.B)
         assert passed_on == ["mm"] and self.report(turned) == {("mm.dtype", reason)}
         torch.testing.assert_close(result, call(self.A, self.B))
 
     def test_a_16_bit_source_is_passed_on(self, passed_on):
-        with fastsgemm.torch.enabled(device="cpu") as turned:
+        with fastsgemm.torch.enabled("fp16x3", device="cpu") as turned:
             torch.addmm(self.C.bfloat16(), self.A, self.B, out_dtype=torch.float32)
         assert passed_on == ["addmm"] and self.report(turned) == {("addmm.dtype", "dtype bfloat16")}
 
@@ -199,7 +204,7 @@ class TestSwitch:
         torch.testing.assert_close(found, self.A.float() @ self.B.float())
 
     def test_both_16_bit_types_have_their_own_decisions(self):
-        with fastsgemm.torch.enabled(device="cpu"):
+        with fastsgemm.torch.enabled("fp16x3", device="cpu"):
             found = [torch.mm(self.A.to(dtype), self.B.to(dtype), out_dtype=torch.float32) for dtype in HALVES]
         for result, dtype in zip(found, HALVES, strict=True):
             torch.testing.assert_close(result, self.A.to(dtype).float() @ self.B.to(dtype).float())
@@ -211,7 +216,7 @@ class TestSwitch:
 
 
 def test_forms_that_pytorch_has_no_kernel_of_are_left_out():
-    with fastsgemm.torch.enabled(device="cpu") as turned:
+    with fastsgemm.torch.enabled("fp16x3", device="cpu") as turned:
         assert not [name for name in turned._originals() if ".dtype" in name]
     with pytest.raises(NotImplementedError):
         torch.mm(TestSwitch.A, TestSwitch.B, out_dtype=torch.float32)

@@ -79,8 +79,9 @@ def enable(precision: str = "ieee", batch_invariant: bool = False) -> Switch:
     Replaced is ``lax.dot_general`` of float32 arrays where the program asks for float32, and with it ``jnp.dot``,
     ``matmul``, ``einsum``, ``tensordot``, the layers of neural networks, and the gradients of all these. A program asks
     for float32 by precision "highest", as an argument or as ``jax_default_matmul_precision``, or by the algorithm
-    ``F32_F32_F32``. JAX's default on these devices is TF32, and stays so. BF16 and FP16 arrays are multiplied,
-    too, where the program asks for precision "highest" and for a float32 result (``preferred_element_type``).
+    ``F32_F32_F32``. JAX's default on these devices is TF32, and stays so. Products of BF16 and FP16 arrays
+    are replaced, too, where the program asks for "highest" and a float32 result (``preferred_element_type``); of two
+    such arrays with precision "fp16x3" or `batch_invariant`, because XLA's tensor cores are faster than FMAs.
 
     Parameters
     ----------
@@ -204,6 +205,8 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
         reason = reason or "XLA partitions the program and cannot be told how"
     if halves and parameters["precision"] not in _ANY_HIGHEST:
         reason = reason or "an algorithm was asked for, and an operand is not float32"
+    if all(aval.dtype != np.float32 for aval in avals) and not switch.request.replaces_halves:
+        reason = reason or "both operands have 16 bits, which precision fp16x3 replaces"
     reason = reason or _of_shapes(labels, shapes)
     flops = contraction.flops(labels, *shapes)
     switch._count(f"{subscripts} of {shapes[0]} and {shapes[1]}", flops, reason)

@@ -75,7 +75,12 @@ class Switch:
         """Register the kernels, above those of the switch that is on. If that fails, nothing has changed."""
         key = _DEVICES[self.device]
         if not self._overrides:
-            forms = [form for operator in self.only for form in OPERATORS[operator] if _exists(form, key)]
+            forms = [
+                form
+                for operator in self.only
+                for form in OPERATORS[operator]
+                if ".dtype" not in form or (self._request.replaces_halves and _exists(form, key))
+            ]
             overridden = {} if previous is None or previous.device != self.device else previous._originals()
             for form in forms:
                 original = overridden.get(form) or _kernel(form, key)
@@ -162,9 +167,9 @@ def enable(
 
     Replaced are ``mm``, ``addmm``, ``bmm``, ``baddbmm``, ``addmv`` and ``dot``, with their forms that write to ``out``
     or in place. All other products of PyTorch arrive as these: ``linear``, ``matmul``, ``einsum``, ``mv``, their
-    gradients, and what ``torch.compile`` generates. So are products of BF16 or FP16 tensors that are asked for with
-    ``out_dtype=torch.float32``, where PyTorch has them, with the switch's precision. Every call that is not about
-    float32 on CUDA goes to the kernel that was there before; `report` says which and why.
+    gradients, and what ``torch.compile`` generates. With precision "fp16x3" or `batch_invariant`, so are products of
+    BF16 or FP16 tensors that are asked for with ``out_dtype=torch.float32``, where PyTorch has them. Every call that is
+    not about float32 on CUDA goes to the kernel that was there before; `report` says which and why.
 
     If the switch is on already, these settings replace the old ones. Within a block of `enabled`, they hold until the
     end of that block. While another thread is in such a block, they hold from the end of that block on.
