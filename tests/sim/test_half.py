@@ -194,3 +194,13 @@ def test_kernels_of_float32_operands_have_no_other_types():
     variant = variants.variant_for(rungs.find("skinny"), call, CONFIGS[4], 0)
     constants = dict(rung_spec(rungs.find("skinny"), CONFIGS[4], variant).constants)
     assert (constants["TYPE_A"], constants["TYPE_B"]) == (0, 0)
+
+
+@pytest.mark.parametrize("pair", ["bf16xbf16", "bf16xf32", "f32xf16", "f16xbf16"])
+@pytest.mark.parametrize("trans", [(0, 0), (1, 1)])
+def test_float32_copies_of_operands_that_lie_alike_are_two(random, pair, trans):
+    """A square product whose operands have the same shape, leading dimension and order."""
+    dtypes = DTYPES[pair]
+    A, B = lying(of_type(dtypes.a, random(64, 64)), trans[0]), lying(of_type(dtypes.b, random(64, 64)), trans[1])
+    C, _ = sgemm("pipelined", None, A, B, precision="ieee")
+    np.testing.assert_array_equal(C, sgemm("pipelined", None, as_float32(A), as_float32(B))[0])

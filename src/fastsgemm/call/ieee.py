@@ -60,21 +60,22 @@ def add_product(
         source = None
     lying_a, lying_b, lying_c = map(variants.as_read, (a, b, c))
     reads = [_read_by(share, lying_a, lying_b) for share in shares]
-    packed: dict[Operand, Matrix] = {}
+    packed: dict[tuple[str, Operand], Matrix] = {}  # A and B may be read alike, so by name, too
     for of_a, of_b in reads:  # all copies come first: a share may begin before the one before it has ended
-        for matrix, lying, read in ((a, lying_a, of_a), (b, lying_b, of_b)):
-            if read is lying or read in packed:
+        for name, matrix, lying, read in (("A", a, lying_a, of_a), ("B", b, lying_b, of_b)):
+            if read is lying or (name, read) in packed:
                 continue
-            if b.is_transpose_of(a) and read.transposed in packed:  # the lines of one copy serve both
-                packed[read] = packed[read.transposed].transposed
+            if b.is_transpose_of(a) and ("A", read.transposed) in packed:  # the lines of one copy serve both
+                copy = packed["A", read.transposed].transposed
             elif read.padded:
-                packed[read] = packing.add_lines(draft, matrix, lying, read)
+                copy = packing.add_lines(draft, matrix, lying, read)
             else:
-                packed[read] = packing.add_cast(draft, matrix, When.READS)
+                copy = packing.add_cast(draft, matrix, When.READS)
+            packed[name, read] = copy
     for number, (share, (of_a, of_b)) in enumerate(zip(shares, reads, strict=True)):
         (m, _), (n, _) = share.rows, share.columns
-        in_a, in_b = packed.get(of_a, a), packed.get(of_b, b)
-        if of_a in packed or of_b in packed:
+        in_a, in_b = packed.get(("A", of_a), a), packed.get(("B", of_b), b)
+        if in_a is not a or in_b is not b:
             of_a, of_b = _in_memory(of_a, in_a), _in_memory(of_b, in_b)
         read_a, read_b, written = variants.share(of_a, of_b, lying_c, share.rows, share.columns)
         read_source = None if source is None else source.block((m, n), written.shape)
