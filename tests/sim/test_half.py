@@ -126,6 +126,15 @@ def test_a_16_bit_out_is_the_float32_result_rounded_once(random, dtype, trans):
     np.testing.assert_array_equal(as_float32(out), as_float32(of_type(dtype, exact)))
 
 
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_a_16_bit_source_is_scaled_where_alpha_is_0(random, batch):
+    A, B, C = (of_type(DType.BF16, random(*batch, *shape)) for shape in ((40, 20), (20, 24), (40, 24)))
+    out = of_type(DType.BF16, np.full((*batch, 40, 24), np.nan, np.float32))
+    for how in ({"precision": "ieee"}, {"batch_invariant": True}):
+        sgemm(None, None, A, B, 0.0, 0.5, C, out=out, **how)
+        np.testing.assert_array_equal(as_float32(out), 0.5 * as_float32(C))
+
+
 def test_halves_are_rounded_to_nearest_even():
     ties = [0x3F808000, 0x3F818000, 0x3F808001, 0x7F7FFFFF, 0x00008000, 0x80018000]
     ties = np.array([ties], np.uint32).view(np.float32)

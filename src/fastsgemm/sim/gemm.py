@@ -168,12 +168,13 @@ def _regions(
     """Yield what a launch may access, by name: what it does not write is read, if alpha and beta say so."""
     writes = {write.matrix: write for write in launch.writes}
     reads, beta = bool(scalars[Scalar.STEPS]), bool(scalars[Scalar.BETA])
+    sources = [each.source for each in launch.arguments if isinstance(each, BatchAndSource)]
     for matrix in launch.matrices:
         array, write = _array(matrix, memory), writes.get(matrix)
         if write is not None:
             read = write.reads is not None and write.reads.holds(reads, beta)
             yield matrix.name, Region(array, read=read, write=True, complete=write.complete)
-        elif matrix.address.base is Base.SOURCE and Scalar.BETA in launch.arguments:
+        elif (matrix.address.base is Base.SOURCE or matrix in sources) and Scalar.BETA in launch.arguments:
             yield matrix.name, Region(array, read=beta)
         else:
             yield matrix.name, Region(array, read=reads or Scalar.STEPS not in launch.arguments)
