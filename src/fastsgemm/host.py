@@ -224,7 +224,8 @@ def _lines(x: np.ndarray) -> tuple[np.ndarray, bool]:
 
 
 def _is_gram(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.ctypes.data == b.ctypes.data and layout.is_transpose((a.shape, a.strides), (b.shape, b.strides))
+    one = a.ctypes.data == b.ctypes.data and a.dtype == b.dtype
+    return one and layout.is_transpose((a.shape, a.strides), (b.shape, b.strides))
 
 
 def _transposed(view: View) -> View:

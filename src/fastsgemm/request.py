@@ -151,7 +151,8 @@ def of_operands(request: Request, metas: Sequence[Any], addresses: Sequence[int]
     Where B is A transposed, in the same memory, the result is symmetric. So what is kept for later calls by shapes and
     alignment must be kept by ``addresses[0] == addresses[1]`` as well.
     """
-    if addresses[0] == addresses[1] and is_transpose(metas[0][:2], metas[1][:2]):
+    one_type = metas[0][5] is metas[1][5]  # the bits of a matrix may be seen as another type, too
+    if addresses[0] == addresses[1] and one_type and is_transpose(metas[0][:2], metas[1][:2]):
         return of_gram(request)
     return request
 

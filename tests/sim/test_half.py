@@ -135,6 +135,18 @@ def test_a_16_bit_source_is_scaled_where_alpha_is_0(random, batch):
         np.testing.assert_array_equal(as_float32(out), 0.5 * as_float32(C))
 
 
+def test_one_memory_of_two_types_is_no_gram_product(random):
+    """The bits of A, transposed and seen as another type, are another matrix."""
+    A = of_type(DType.BF16, random(40, 64))
+    B = A.view(np.uint16).view(np.float16).T
+    exact = as_float32(A).astype(np.float64) @ as_float32(B)
+    for precision in ("ieee", "fp16x3"):
+        C, _ = sgemm(None, None, A, B, precision=precision)
+        np.testing.assert_allclose(C, exact, rtol=1e-5, atol=1e-4)
+    C, _ = sgemm("fp16x3", None, A, B, precision="fp16x3", machine=Machine("sm_90"))
+    np.testing.assert_allclose(C, exact, rtol=1e-5, atol=1e-4)
+
+
 def test_halves_are_rounded_to_nearest_even():
     ties = [0x3F808000, 0x3F818000, 0x3F808001, 0x7F7FFFFF, 0x00008000, 0x80018000]
     ties = np.array([ties], np.uint32).view(np.float32)
