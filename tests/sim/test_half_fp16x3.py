@@ -318,6 +318,7 @@ def test_the_swizzle_of_both_sides_must_agree(kernel, old, monkeypatch):
 # Two operands of one type, as they lie: 11_half.cu
 
 DIRECT = {
+    "fewest stages": Fp16x3Config(BM=128, BN=16, PROMOTE_STAGES=1, STAGES=4),
     "few rows": Fp16x3Config(BM=64, BN=16, STAGES=7),
     "parts": Fp16x3Config(BM=64, BN=32, STAGES=7, GROUP_M=2, SPLIT_K=2),
     "two warpgroups": Fp16x3Config(BM=128, BN=64, STAGES=7, GROUP_M=1),

@@ -225,10 +225,11 @@ def ring(config: TileConfig, dtypes: Dtypes) -> tuple[int, int]:
 def direct_ring(config: Fp16x3Config) -> tuple[int, int]:
     """Return the stages of ``11_half.cu`` with the tile of a config, and the shared memory of a block in bytes.
 
-    A stage has 64 steps of k of 16 bits. As many stages as fit where those of float32 operands do.
+    A stage has 64 steps of k of 16 bits. As many stages as fit where those of float32 operands do, and four at least,
+    for which a block has the shared memory with every tile.
     """
     stage, scratch = (config.BM + config.BN) * LINE_BYTES, config.BM // 16 * _SCRATCH_BYTES
-    stages = (config.shared_bytes - _SWIZZLE_PERIOD - scratch) // (stage + _BARRIER_BYTES)
+    stages = max(4, (config.shared_bytes - _SWIZZLE_PERIOD - scratch) // (stage + _BARRIER_BYTES))
     return stages, _SWIZZLE_PERIOD + stages * (stage + _BARRIER_BYTES) + scratch
 
 
