@@ -119,6 +119,22 @@ def test_linear_fp32(shape, bias):
             torch.testing.assert_close(given.grad, whole.grad.to(given.dtype), rtol=2**-7, atol=0.05)
 
 
+@pytest.mark.parametrize("shape", [(0,), (4, 0), (0, 6), (2, 0, 6), (2, 3, 0)])
+def test_linear_fp32_of_nothing(shape):
+    x, weight, bias = values(*shape, dtype=torch.bfloat16), values(5, shape[-1]), values(5)
+    expected = torch.nn.functional.linear(x.float(), weight, bias)
+    torch.testing.assert_close(linear_fp32(x, weight, bias), expected)
+
+
+@pytest.mark.parametrize(
+    ("bias", "message"),
+    [(values(5, dtype=torch.float64), "torch.float64"), (values(4, 5), r"\(4, 5\)"), (values(1), r"\(1,\)")],
+)
+def test_linear_fp32_refuses_another_bias(bias, message):
+    with pytest.raises(RuntimeError, match=f"bias must have shape .5,. .* got .*{message}"):
+        linear_fp32(values(4, 6, dtype=torch.bfloat16), values(5, 6), bias)
+
+
 CALLS = {
     "mm.dtype": lambda s, **how: torch.mm(s.A, s.B, **how),
     "bmm.dtype": lambda s, **how: torch.bmm(s.A3, s.B3, **how),

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fastsgemm.torch.operator import LIBRARY  # noqa: F401  (the operator is registered)
+from fastsgemm.torch.products import DTYPES
 
 _sgemm = torch.ops.fastsgemm.sgemm.default
 
@@ -23,6 +24,7 @@ def linear_fp32(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, precis
     weight : Tensor, shape (N, K)
         float32, bfloat16 or float16; not necessarily the type of `x`.
     bias : Tensor, shape (N,), optional
+        float32, bfloat16 or float16.
     precision : str
         As in `fastsgemm.sgemm`.
 
@@ -39,10 +41,15 @@ def linear_fp32(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, precis
     --------
     >>> gate = fastsgemm.torch.linear_fp32(hidden, router.weight)  # doctest: +SKIP
     """
-    rows = x.reshape(-1, x.shape[-1])
+    rows = x.flatten(0, -2) if x.dim() > 1 else x.unsqueeze(0)  # without -1: K may be 0
     if bias is None:
         result = _sgemm(rows, weight.mT, precision=precision)
     else:
+        if bias.dtype not in DTYPES or bias.shape != weight.shape[:1]:
+            raise RuntimeError(
+                f"linear_fp32: bias must have shape {tuple(weight.shape[:1])} and be torch.float32, torch.bfloat16 or "
+                f"torch.float16, got shape {tuple(bias.shape)} and {bias.dtype}"
+            )
         added = bias.float().expand(rows.shape[0], weight.shape[0])
         result = _sgemm(rows, weight.mT, 1.0, 1.0, added, precision=precision)
     return result.reshape(*x.shape[:-1], weight.shape[0])
