@@ -93,6 +93,15 @@ def test_traced_code_knows_the_type_of_the_result():
     torch.testing.assert_close(result, A.float() @ B + 1)
 
 
+def test_pytorchs_compiler_gets_past_what_it_cannot_trace_of_a_16_bit_call():
+    A, B = values(5, 7, dtype=torch.bfloat16), values(7, 3)
+    with pytest.raises(DTypeError, match="16-bit operands need a precision by name"):
+        torch.compile(lambda a, b: fastsgemm.sgemm(a, b), backend="eager")(A, B)
+    out = torch.zeros(5, 3)
+    written = torch.compile(lambda a, b, out: fastsgemm.sgemm(a, b, out=out, precision="ieee"), backend="eager")
+    torch.testing.assert_close(written(A, B, out), A.float() @ B)
+
+
 def test_vmap_and_jvp():
     A, B = values(3, 4, 6, dtype=torch.bfloat16), values(6, 5)
     result = torch.func.vmap(lambda a: OPERATOR(a, B, precision="ieee"))(A)

@@ -66,10 +66,10 @@ def _beyond_float32(name: str, value: str) -> ScalarRangeError:
     return ScalarRangeError(f"{name} must fit float32, whose largest number is {_FLOAT32_MAX}, got {value}")
 
 
-def needs_precision(name: str, dtype: DType) -> DTypeError:
-    """Return the error for a 16-bit operand of a call that names no precision."""
+def needs_precision(name: str, dtype: str) -> DTypeError:
+    """Return the error for an operand of a 16-bit type, by NumPy's name, of a call that names no precision."""
     return DTypeError(
-        f"{name} must be float32, got {dtype.numpy_name}; 16-bit operands need a precision by name: 'ieee', which "
+        f"{name} must be float32, got {dtype}; 16-bit operands need a precision by name: 'ieee', which "
         "converts them exactly as they are read, or 'fp16x3', which multiplies on tensor cores"
     )
 
@@ -85,7 +85,7 @@ def types(request: Request, dtypes: Sequence[DType]) -> None:
     """
     named = dict(zip(("A", "B", request.output, "C"), dtypes, strict=False))
     if not request.takes_halves:
-        raise next(needs_precision(name, dtype) for name, dtype in named.items() if dtype)
+        raise next(needs_precision(name, dtype.numpy_name) for name, dtype in named.items() if dtype)
     written = dtypes[2]
     if written and request.output == "C":
         raise DTypeError(f"C must be float32, got {written.numpy_name}; only what is passed as out= may have 16 bits")

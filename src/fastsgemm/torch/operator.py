@@ -337,7 +337,7 @@ def sgemm(request: Request, A: Tensor, B: Tensor, alpha: float, beta: float, C: 
             if x.dtype not in products.DTYPES or (name == "C"):
                 raise wrong_dtype(x.dtype)(name)
             if how.get("precision") is None and not how.get("batch_invariant"):
-                raise needs_precision(name, products.DTYPES[x.dtype])
+                raise needs_precision(name, str(x.dtype).removeprefix("torch."))
     checks.one_device({name: "the host" if x.is_cpu else str(x.device) for name, x in operands.items()})
     if not torch.compiler.is_compiling():
         checks.result_shape(A.shape, B.shape, None if C is None else C.shape)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HOST = -1  # the device number of host memory
 F32 = DType.F32
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # of host memory: NumPy has no such type without ml_dtypes
-KINDS = ("<f4", "<u2", "<f2")  # of NumPy's array interface, by type; what it calls two bytes is a bfloat16 here
+KINDS = ("<f4", "|V2", "<f2")  # of NumPy's array interface, by type; a bfloat16 is a structure of two bytes
 _BFLOAT16_KIND = KINDS[DType.BF16]
 _BY_NAME = {each.numpy_name: each for each in DType}
 _DLPACK_HOST = (1, 3)  # kDLCPU, kDLCUDAHost
@@ -248,8 +248,9 @@ def at_address(
     item = int(kind[-1])
     steps = tuple(item * step if extent > 1 else item for extent, step in zip(shape, strides, strict=True))
     interface = {"version": 3, "typestr": kind, "data": (address, False), "shape": tuple(shape), "strides": steps}
-    array = np.asarray(SimpleNamespace(__array_interface__=interface, owner=owner))
-    return array.view(BFLOAT16) if kind == _BFLOAT16_KIND else array
+    if kind == _BFLOAT16_KIND:
+        interface["descr"] = BFLOAT16.descr  # not by a view later, which PyTorch's compiler would trace
+    return np.asarray(SimpleNamespace(__array_interface__=interface, owner=owner))
 
 
 def type_name(x: Any) -> str:
