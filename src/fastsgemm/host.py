@@ -35,6 +35,8 @@ def sgemm(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float, o
         a.shape, b.shape, None if d is None else d.shape, None if out is None or c is None else c.shape, request.output
     )
     if library.immutable:
+        if out is not None and d is not None and _dtype(d):
+            raise checks.immutable_out(_dtype(d))
         d = None
     dtype = DType.F32 if d is None else _dtype(d)
     _check_types(request, (a, b, c), dtype)

@@ -159,6 +159,34 @@ def test_a_gradient_of_a_batch_that_one_operand_has():
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("types", [(jnp.bfloat16, jnp.float32), (jnp.float32, jnp.float16), (jnp.bfloat16,) * 2])
+def test_16_bit_operands_and_their_gradients(types):
+    shapes = (5, 8), (8, 6)
+    a, b = (jax.random.normal(jax.random.key(8), *one) for one in zip(shapes, types, strict=True))
+
+    def of(multiply):
+        return jax.jit(lambda a, b: (multiply(a, b), jax.grad(lambda *x: (multiply(*x) ** 2).sum(), (0, 1))(a, b)))
+
+    found, gradients = of(partial(sgemm, precision="ieee"))(a, b)
+    highest = partial(jnp.matmul, precision="highest")
+    wanted, exact = of(lambda a, b: highest(a.astype(jnp.float32), b.astype(jnp.float32)))(a, b)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    for gradient, one, operand in zip(gradients, exact, (a, b), strict=True):
+        assert gradient.dtype == operand.dtype
+        np.testing.assert_allclose(gradient.astype(np.float32), one.astype(np.float32), rtol=2**-7, atol=1e-2)
+
+
+def test_16_bit_operands_that_are_refused():
+    halves = jnp.ones((4, 4), jnp.bfloat16)
+    with pytest.raises(DTypeError, match="A must be float32, got bfloat16; 16-bit operands need a precision by name"):
+        jax.jit(sgemm)(halves, halves)
+    whole = halves.astype(jnp.float32)
+    for transform in (jax.jit, lambda f: f):
+        with pytest.raises(DTypeError, match="out must be float32"):
+            transform(lambda a, b, out: sgemm(a, b, out=out, precision="ieee"))(whole, whole, halves)
+
+
 def test_linearize_vjp_and_checkpoint():
     value, tangent = jax.linearize(lambda a: sgemm(a, B), A)
     close(tangent(A), value)

@@ -74,6 +74,11 @@ def needs_precision(name: str, dtype: str) -> DTypeError:
     )
 
 
+def immutable_out(dtype: DType) -> DTypeError:
+    """Return the error for an `out` of a 16-bit type that cannot be written: the result is a new array, of float32."""
+    return DTypeError(f"out must be float32 where arrays are immutable, got {dtype.numpy_name}")
+
+
 def types(request: Request, dtypes: Sequence[DType]) -> None:
     """Refuse 16-bit operands of a call that names no precision, and a C of another type than it may have.
 

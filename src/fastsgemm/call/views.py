@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastsgemm.call import arrays, checks
 from fastsgemm.call.arrays import DeviceArray, Library, View
-from fastsgemm.errors import DTypeError, ShapeError
+from fastsgemm.errors import ShapeError
 from fastsgemm.geometry.layout import same_elements
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _source(C: Any, out: Any, library: Library, written: View, handle: int, at_h
         if fault is not None:
             raise fault("out")
         if of_out_dtype:
-            raise DTypeError(f"out must be float32 where arrays are immutable, got {of_out_dtype.numpy_name}")
+            raise checks.immutable_out(of_out_dtype)
         checks.exact_shape("out", of_out, shape)
     if C is None:
         return []

@@ -18,7 +18,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from fastsgemm.call import checks
-from fastsgemm.call.arrays.library import type_name, wrong_dtype
+from fastsgemm.call.arrays.library import dtype_of, type_name, wrong_dtype
 from fastsgemm.errors import OperandError, ScalarError, ShapeError
 from fastsgemm.jax import contraction, lowering, partitioning
 from fastsgemm.jax.contraction import Labels
@@ -44,7 +44,7 @@ def sgemm(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, out: 
         As of `fastsgemm.sgemm`.
     """
     named = {"A": A, "B": B, "C": C, "out": out}
-    A, B, C, out = (None if x is None else _array(name, x) for name, x in named.items())
+    A, B, C, out = (None if x is None else _array(request, name, x) for name, x in named.items())
     shape = checks.result_shape(A.shape, B.shape, None if C is None or out is not None else C.shape)
     if out is not None:
         checks.exact_shape("out", out.shape, shape)
@@ -64,14 +64,17 @@ def sgemm(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, out: 
     return bind(subscripts, request, A, B, alpha, beta, C)
 
 
-def _array(name: str, x: Any) -> Any:
+def _array(request: Request, name: str, x: Any) -> Any:
     """Return an operand as an array of JAX, after checking its dtype and that its shape is known."""
     if not isinstance(x, jax.Array | np.ndarray):
         raise OperandError(
             f"{name} must be an array of JAX or NumPy where another operand is traced by JAX, got {type_name(x)}"
         )
     if x.dtype != np.float32:
-        raise wrong_dtype(x.dtype)(name)
+        if dtype_of(x.dtype) is None or name not in ("A", "B"):
+            raise wrong_dtype(x.dtype)(name)
+        if not request.takes_halves:
+            raise checks.needs_precision(name, str(x.dtype))
     if not all(isinstance(extent, int) for extent in x.shape):
         raise ShapeError(
             f"{name} has the symbolic shape {x.shape}, and a kernel is chosen and compiled for sizes that are known: "
@@ -260,13 +263,19 @@ def _transposed(
     request = _of_derivative(request)
     if ad.is_undefined_primal(given["A"]):
         back = contraction.spelled(Labels(labels.c, labels.b, labels.a))
-        out[0] = bind(back, request, cotangent, given["B"], factor, 0.0)
+        out[0] = _of_type(given["A"], bind(back, request, cotangent, given["B"], factor, 0.0))
     if ad.is_undefined_primal(given["B"]):
         back = contraction.spelled(Labels(labels.a, labels.c, labels.b))
-        out[1] = bind(back, request, given["A"], cotangent, factor, 0.0)
+        out[1] = _of_type(given["B"], bind(back, request, given["A"], cotangent, factor, 0.0))
     if "C" in given and ad.is_undefined_primal(given["C"]):
         out[names.index("C")] = given.get("BETA", beta) * cotangent
     return out
+
+
+def _of_type(unknown: Any, cotangent: Any) -> Any:
+    """Return a cotangent in the type of its operand, rounded once."""
+    dtype = unknown.aval.dtype
+    return cotangent if cotangent.dtype == dtype else cotangent.astype(dtype)
 
 
 def _batched(
