@@ -153,15 +153,12 @@ __device__ __forceinline__ void prefetch_tile(const unsigned short *pairs_a, con
                                               int M, int N, int k_blocks, int part_blocks, unsigned tiles) {
     const Work work(M, N, k_blocks, part_blocks, tiles, blockIdx.x);
     const int block = work.part * part_blocks;
-    auto prefetch = [&](auto lines) {
+    constexpr bool OF_A = SPLIT_BEFORE == 1;
+    Stretch<OF_A ? ONE_A : ONE_B> lines(OF_A ? pairs_a : pairs_b, OF_A ? M : N, block,
+                                        OF_A ? work.tile.m : work.tile.n, OF_A ? BM : BN);
 #pragma unroll 1
-        for (int i = 0; i < min(work.groups * PROMOTE_STAGES, PREFETCHED); ++i, lines.from += lines.step)
-            cp_async_bulk_prefetch(lines.from, lines.bytes);
-    };
-    if constexpr (SPLIT_BEFORE == 1)
-        prefetch(Stretch<ONE_A>(pairs_a, M, block, work.tile.m, BM));
-    else
-        prefetch(Stretch<ONE_B>(pairs_b, N, block, work.tile.n, BN));
+    for (int i = 0; i < min(work.groups * PROMOTE_STAGES, PREFETCHED); ++i, lines.from += lines.step)
+        cp_async_bulk_prefetch(lines.from, lines.bytes);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
