@@ -103,7 +103,10 @@ __device__ __forceinline__ int place_of_sum(int m, int n) {
     return TRANS_C ? n * (BM + 1) + m : m * BN + n;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+// The conversion of a float16 A needs a few registers more than three blocks leave.
+constexpr int LEAST_BLOCKS = MIN_BLOCKS - (TYPE_A == 2 && MIN_BLOCKS > 2);
+
+extern "C" __global__ void __launch_bounds__(THREADS, LEAST_BLOCKS)
     fastsgemm_skinny(int M, int N, int K, float alpha, const ElementType<TYPE_A> *__restrict__ A,
                      long long lda, const ElementType<TYPE_B> *__restrict__ B, long long ldb, float beta,
                      float *__restrict__ C, long long ldc, int k_chunk, long long split_stride,
