@@ -1,13 +1,14 @@
 """16-bit operands in PyTorch: the operator, its gradients, and `linear_fp32`."""
 
 import pytest
-import torch
 
-import fastsgemm
-import fastsgemm.torch
-from fastsgemm.errors import DTypeError
-from fastsgemm.request import resolve
-from fastsgemm.torch import linear_fp32, overrides
+torch = pytest.importorskip("torch")
+
+import fastsgemm  # noqa: E402
+import fastsgemm.torch  # noqa: E402
+from fastsgemm.errors import DTypeError  # noqa: E402
+from fastsgemm.request import resolve  # noqa: E402
+from fastsgemm.torch import linear_fp32, overrides  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("on_host")
 OPERATOR = torch.ops.fastsgemm.sgemm
