@@ -63,6 +63,12 @@ def test_what_a_product_does_not_need_is_not_imported():
     assert [name for name in loaded if name.startswith(late_rooms)] == []
 
 
+def test_a_command_that_simulates_nothing_does_not_import_the_simulator():
+    loaded = in_fresh_process("import sys, fastsgemm.command_line; print(*sys.modules)")
+    assert "fastsgemm.command_line" in loaded and find_spec("fastsgemm.sim")
+    assert [name for name in loaded if name.startswith("fastsgemm.sim")] == []
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_no_cuda_library_is_loaded():
     mapped = in_fresh_process("import fastsgemm.gemm; print(open('/proc/self/maps').read())")

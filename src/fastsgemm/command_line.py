@@ -8,22 +8,23 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsgemm import __version__, device, preparation, rungs
 from fastsgemm.bench import command as bench
-from fastsgemm.bench import overview, stored
 from fastsgemm.errors import CompileError, DeviceError, FastsgemmError, ShapeError, UnknownRungError
 from fastsgemm.heuristics.explanation import explain
 from fastsgemm.jit import cache
 from fastsgemm.ladder import bars, contenders, info, measured
-from fastsgemm.ladder.counts import Table
-from fastsgemm.ladder.measured import Ladder
 from fastsgemm.problem import WRITTEN, Problem, parse, require_float32
 from fastsgemm.progress import say, show
 from fastsgemm.rungs import PRECISIONS, RUNGS, Rung
 from fastsgemm.tuning.command import DESCRIPTION, add_options, tune_as_asked
 from fastsgemm.tuning.plan import tunable
+
+if TYPE_CHECKING:
+    from fastsgemm.ladder.counts import Table
+    from fastsgemm.ladder.measured import Ladder
 
 DEFAULT_SIZE = Problem(2048, 2048, 2048)
 SIMULATED_SIZE = Problem(128, 128, 128)  # default on the simulated device, where DEFAULT_SIZE would take an hour
@@ -88,6 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _everything(options: argparse.Namespace) -> int:
+    from fastsgemm.bench import overview, stored  # other commands need neither them nor the simulator
+
     found = info.collect(DEFAULT_SIZE)
     if not options.json:
         show(overview.opening(found), end="\n\n")
