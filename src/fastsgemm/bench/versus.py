@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -67,14 +67,10 @@ class Versus:
             b = a.mT
         c, theirs = (self._tensor(self._nan, *sample.operands[2]) for _ in range(2))
         error, cublas_error = self._check(sample, a, b, c, theirs)
-        cublas = self._cublas(sample)
-        how = _how(sample)
-        times = self._stopwatch.samples(
-            [lambda: sgemm(a, b, C=c, **how), lambda: cublas(a.float(), b.float(), out=theirs)], seconds
-        )
+        times = self._stopwatch.samples([self._ours(sample, a, b, c), self._cublas(sample, a, b, theirs)], seconds)
         ms, cublas_ms = map(statistics.median, times)
         described_a, described_b, described_c = sample.described
-        request = of_problem(resolve(**how), sample.problem)
+        request = of_problem(resolve(**_how(sample)), sample.problem)
         choice = choose(self._gpu, request, described_a, described_b, described_c, sample.extents)
         problem, leading = sample.problem, sample.leading_dimensions
         return {
@@ -96,8 +92,19 @@ class Versus:
             "cublas_error": cublas_error,
         }
 
-    def _cublas(self, sample: Sample) -> Any:
-        return self._torch.bmm if sample.extents else self._torch.mm
+    def _ours(self, sample: Sample, a: Any, b: Any, c: Any) -> Callable[[], object]:
+        """Return the call of `sgemm` that is timed."""
+        how = _how(sample)
+        if not how:
+            return lambda: sgemm(a, b, C=c)
+        return lambda: sgemm(a, b, C=c, **how)
+
+    def _cublas(self, sample: Sample, a: Any, b: Any, c: Any) -> Callable[[], object]:
+        """Return the call of cuBLAS that is timed. It gets 16-bit operands as float32, casts included."""
+        product = self._torch.bmm if sample.extents else self._torch.mm
+        if sample.problem.dtypes.are_float32:
+            return lambda: product(a, b, out=c)
+        return lambda: product(a.float(), b.float(), out=c)
 
     def _tensor(self, make: Any, shape: Sequence[int], strides: Sequence[int]) -> Any:
         """Return a tensor with this shape and these strides, a view of whole lines that `make` allocates."""
@@ -113,8 +120,8 @@ class Versus:
     def _check(self, sample: Sample, a: Any, b: Any, c: Any, theirs: Any) -> tuple[float, float]:
         """Multiply with both, and return their errors: ||C - C64||_F / ||C64||_F."""
         torch, problem = self._torch, sample.problem
-        sgemm(a, b, C=c, **_how(sample))
-        self._cublas(sample)(a.float(), b.float(), out=theirs)
+        self._ours(sample, a, b, c)()
+        self._cublas(sample, a, b, theirs)()
         rows = torch.randperm(problem.M, device=self._device)[:_CHECKED_ROWS]
         exact = a[..., rows, :].double() @ b.double()
         error, cublas_error = (float((x[..., rows, :].double() - exact).norm() / exact.norm()) for x in (c, theirs))
@@ -127,7 +134,7 @@ class Versus:
 
 
 def _how(sample: Sample) -> dict[str, Any]:
-    """Return the options of a call: 16-bit operands need a precision. cuBLAS gets them as float32, casts included."""
+    """Return the options of a call: 16-bit operands need a precision."""
     return {} if sample.problem.dtypes.are_float32 else {"precision": "ieee"}
 
 

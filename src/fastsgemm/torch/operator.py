@@ -334,9 +334,9 @@ def sgemm(request: Request, A: Tensor, B: Tensor, alpha: float, beta: float, C: 
     operands = {"A": A, "B": B} if C is None else {"A": A, "B": B, "C": C}
     for name, x in operands.items():
         if x.dtype is not torch.float32:
-            if x.dtype not in products.DTYPES or (name == "C"):
+            if x.dtype not in products.DTYPES or name == "C":
                 raise wrong_dtype(x.dtype)(name)
-            if how.get("precision") is None and not how.get("batch_invariant"):
+            if not request.takes_halves:
                 raise needs_precision(name, str(x.dtype).removeprefix("torch."))
     checks.one_device({name: "the host" if x.is_cpu else str(x.device) for name, x in operands.items()})
     if not torch.compiler.is_compiling():
