@@ -27,6 +27,7 @@
 #include "device/mbarrier.cuh"
 #include "device/cp_async_bulk.cuh"
 #include "device/promoted_wgmma.cuh"
+#include "device/stage_ring.cuh"
 #include "device/scaled_store.cuh"
 #include "device/raster.cuh"
 #include "device/dependent_launch.cuh"
@@ -70,23 +71,10 @@ static_assert(PAD_K % (PROMOTE_STAGES * BLOCK_K) == 0, "the stages of a promotio
 static_assert(SHARED <= 232448, "a block has 227 KB of shared memory");
 static_assert(ONE_A || STORE_SCRATCH * 4 <= 16 * 128, "a warp lays what it stores in its rows of a stage");
 
-// The ring of stages, and the stage that a role has reached.
-struct Ring {
+// The ring of stages, with what device/promoted_wgmma.cuh is compiled for.
+struct Ring : StageRing<STAGES, STAGE> {
     static constexpr int BN = ::BN, PROMOTE_STAGES = ::PROMOTE_STAGES, STAGE_A = ::STAGE_A;
     static constexpr int ONE_A = ::ONE_A, ONE_B = ::ONE_B;
-
-    unsigned base;  // shared address of stage 0; the barriers follow the last stage
-    int stage = 0;
-    unsigned phase = 0;
-
-    __device__ __forceinline__ unsigned data(int stage) const { return base + stage * STAGE; }
-    __device__ __forceinline__ unsigned full(int stage) const { return base + STAGES * STAGE + stage * 8; }
-    __device__ __forceinline__ unsigned empty(int stage) const {
-        return base + STAGES * (STAGE + 8) + stage * 8;
-    }
-    __device__ __forceinline__ void next() {
-        if (++stage == STAGES) stage = 0, phase ^= 1;
-    }
 };
 
 // What a block works on: a tile of C, and a part of K.
@@ -169,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                      long long source_column) {
     extern __shared__ unsigned char shared[];
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-    Ring ring{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD};
+    Ring ring{{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD}};
     // The shuffle tells the compiler that the value is the same in all threads of a warp.
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0), warpgroup = warp / 4;
     const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);

@@ -17,6 +17,7 @@
 // Grid: any number of blocks; best is min(SMs, tiles * parts). Block: THREADS. Dynamic shared memory: SHARED.
 #include "device/mbarrier.cuh"
 #include "device/promoted_wgmma.cuh"
+#include "device/stage_ring.cuh"
 #include "device/global_memory.cuh"
 #include "device/scaled_store.cuh"
 #include "device/raster.cuh"
@@ -48,22 +49,9 @@ static_assert((BM == 64 || BM == 128) && (BN == 16 || BN == 32 || BN == 64 || BN
 static_assert(STAGES >= 4 && SHARED <= 232448, "a block has 227 KB of shared memory");
 static_assert(TYPE == 1 || TYPE == 2, "operands have 16 bits");
 
-// The ring of stages, and the stage that a role has reached.
-struct Ring {
+// The ring of stages, with what device/promoted_wgmma.cuh is compiled for.
+struct Ring : StageRing<STAGES, STAGE> {
     static constexpr int BN = ::BN, PROMOTE_STAGES = 1, STAGE_A = ::STAGE_A;
-
-    unsigned base;  // shared address of stage 0; the barriers follow the last stage
-    int stage = 0;
-    unsigned phase = 0;
-
-    __device__ __forceinline__ unsigned data(int stage) const { return base + stage * STAGE; }
-    __device__ __forceinline__ unsigned full(int stage) const { return base + STAGES * STAGE + stage * 8; }
-    __device__ __forceinline__ unsigned empty(int stage) const {
-        return base + STAGES * (STAGE + 8) + stage * 8;
-    }
-    __device__ __forceinline__ void next() {
-        if (++stage == STAGES) stage = 0, phase ^= 1;
-    }
 };
 
 // What a block works on: a tile of C, and a part of K.
@@ -159,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                    long long source_column) {
     extern __shared__ unsigned char shared[];
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-    Ring ring{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD};
+    Ring ring{{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD}};
     // The shuffle tells the compiler that the value is the same in all threads of a warp.
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0), warpgroup = warp / 4;
     const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);
