@@ -10,11 +10,11 @@ is computed from. Its colours are mid-tones, to be seen on light and dark.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import generated
 from svg_canvas import THEMES, Canvas, Theme
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -104,18 +104,9 @@ def pictures() -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Run the program; the module docstring describes it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a picture is out of date")
-    options = parser.parse_args(arguments)
+    options = generated.parser(__doc__).parse_args(arguments)
     wanted = {root / "docs" / name: svg for name, svg in pictures().items()}
-    old = [path for path, svg in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != svg]
-    if options.check:
-        if old:
-            print(f"out of date: {', '.join(path.name for path in old)}; run tools/draw_diagrams.py", file=sys.stderr)
-        return int(bool(old))
-    for path in old:
-        path.write_text(wanted[path], encoding="utf-8")
-    return 0
+    return generated.update(wanted, "draw_diagrams.py", options.check)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ picture is drawn four times: light and dark, wide, and narrow for a phone. Propo
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import generated
 import ladder_code
 import site_pictures
 from page_tables.markdown import fill
@@ -362,21 +362,11 @@ def pictures(root: Path = ROOT) -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Run the program; the module docstring describes it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if something is out of date")
-    options = parser.parse_args(arguments)
+    options = generated.parser(__doc__).parse_args(arguments)
     page = root / "docs" / "ladder.md"
-    text = page.read_text(encoding="utf-8")
     wanted = {root / "docs" / "figures" / name: svg for name, svg in pictures(root).items()}
-    wanted[page] = fill(text, sections(root))
-    old = [path for path, new in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != new]
-    if options.check:
-        if old:
-            print(f"out of date: {', '.join(path.name for path in old)}; run tools/draw_ladder.py", file=sys.stderr)
-        return int(bool(old))
-    for path in old:
-        path.write_text(wanted[path], encoding="utf-8")
-    return 0
+    wanted[page] = fill(page.read_text(encoding="utf-8"), sections(root))
+    return generated.update(wanted, "draw_ladder.py", options.check)
 
 
 if __name__ == "__main__":

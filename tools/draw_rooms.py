@@ -11,7 +11,6 @@ each names the function that takes it, and the program fails where that function
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
 import sys
@@ -19,6 +18,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+import generated
 import imports
 from page_tables.markdown import fill
 from svg_canvas import THEMES, Canvas, Theme
@@ -146,23 +146,14 @@ def agree(shown: str, fresh: str) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; see the module's text."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 where something is out of date")
-    options = parser.parse_args(arguments)
+    options = generated.parser(__doc__).parse_args(arguments)
     check_steps()
     page = ROOT / "docs" / "architecture.md"
+    wanted = {ROOT / "docs" / "figures" / name: svg for name, svg in pictures().items()}
     text = page.read_text(encoding="utf-8")
-    drawn = {ROOT / "docs" / "figures" / name: svg for name, svg in pictures().items()}
-    stale = [path for path, svg in drawn.items() if not path.exists() or path.read_text(encoding="utf-8") != svg]
-    if options.check:
-        names = [path.name for path in stale] + ([] if agree(text, filled(text)) else [page.name])
-        if names:
-            print(f"out of date: {', '.join(names)}; run tools/draw_rooms.py", file=sys.stderr)
-        return bool(names)
-    page.write_text(filled(text), encoding="utf-8")
-    for path in stale:
-        path.write_text(drawn[path], encoding="utf-8")
-    return 0
+    fresh = filled(text)
+    wanted[page] = text if options.check and agree(text, fresh) else fresh
+    return generated.update(wanted, "draw_rooms.py", options.check)
 
 
 if __name__ == "__main__":

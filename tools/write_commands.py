@@ -13,6 +13,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+import generated
 from page_tables.markdown import fill
 from write_tables import ROOT
 
@@ -61,17 +62,9 @@ def _sentence(text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; the module docstring describes it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is out of date")
-    options = parser.parse_args(arguments)
-    old = PAGE.read_text(encoding="utf-8")
-    new = fill(old, {"commands": text()})
-    if options.check and new != old:
-        print(f"out of date: {PAGE.name}; run tools/write_commands.py", file=sys.stderr)
-        return 1
-    if new != old:
-        PAGE.write_text(new, encoding="utf-8")
-    return 0
+    options = generated.parser(__doc__).parse_args(arguments)
+    page = fill(PAGE.read_text(encoding="utf-8"), {"commands": text()})
+    return generated.update({PAGE: page}, "write_commands.py", options.check)
 
 
 if __name__ == "__main__":

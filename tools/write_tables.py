@@ -11,12 +11,12 @@ A run of ``tests/benchmarks/test_fp16x3.py`` alone updates only docs/data/fp16x3
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import generated
 from page_tables import benchmarks, fp16x3, headline, machine_code, order, pytorch, simulation, symmetric, tuning
 from page_tables.markdown import NOT_MEASURED, Data, fill
 
@@ -86,9 +86,8 @@ def _keep(run: Data, folder: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Run the program; the module docstring describes it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = generated.parser(__doc__)
     parser.add_argument("run", nargs="?", type=Path, help="JSON of make bench")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a table is out of date")
     options = parser.parse_args(arguments)
     if options.run is not None:
         try:
@@ -96,18 +95,9 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         except (OSError, ValueError) as error:
             parser.error(f"{options.run}: {error}")
     texts = contents(read_data(root))
-    stale = []
-    for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
-        text = path.read_text(encoding="utf-8")
-        wanted = fill(text, texts)
-        if wanted != text:
-            stale.append(path.name)
-            if not options.check:
-                path.write_text(wanted, encoding="utf-8")
-    if options.check and stale:
-        print(f"out of date: {', '.join(stale)}; run tools/write_tables.py", file=sys.stderr)
-        return 1
-    return 0
+    pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    wanted = {path: fill(path.read_text(encoding="utf-8"), texts) for path in pages}
+    return generated.update(wanted, "write_tables.py", options.check)
 
 
 if __name__ == "__main__":
