@@ -10,6 +10,7 @@ from fastsgemm.errors import DeviceError
 
 LEGACY_STREAM = 1  # CUDA's and DLPack's number for the legacy default stream, which torch and CuPy call 0
 PER_THREAD_STREAM = 2  # CUDA's number for the default stream of each thread, of whatever device is current
+OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
 def succeed(what: str, answer: tuple[Any, ...]) -> None:

@@ -5,7 +5,7 @@ import pytest
 from fastsgemm import explain, known_devices
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import dense_operands
-from fastsgemm.heuristics import half
+from fastsgemm.heuristics import conversion
 from fastsgemm.heuristics.choice import PREDICTED, choose
 from fastsgemm.heuristics.knowledge import knowledge
 from fastsgemm.problem import parse
@@ -34,7 +34,7 @@ def test_a_product_of_many_rows_is_converted_first_and_pays_for_it():
     assert halved.rung.name == "pipelined" and halved.config == whole.config
     a, _, _ = dense_operands(parse("4096,4096,4096,NT,bf16xf32"))
     fitted = knowledge(halved_device()).fitted
-    added = 0.0 if "A" in halved.packed else half.cast_ms(fitted, a, ())
+    added = 0.0 if "A" in halved.packed else conversion.cast_ms(fitted, a, ())
     assert halved.ms == pytest.approx(whole.ms + added)
     odd = chosen("1000,1000,1000,NT,f32xf16")
     assert odd.ms > chosen("1000,1000,1000,NT").ms or "B" in odd.packed
@@ -51,8 +51,8 @@ def test_a_batch_that_shares_an_operand_converts_it_once():
     a, _, _ = dense_operands(parse("64,64,64,bf16xf32,x8"))
     shared = variants.Operand(a.shape, a.how, steps=(0,), dtype=a.dtype)
     moved = 6 * 64 * 64 / fitted.packing_bytes_per_ms
-    assert half.cast_ms(fitted, shared, (8,)) == pytest.approx(fitted.packing_ms + moved)
-    assert half.cast_ms(fitted, a, (8,)) == pytest.approx(fitted.packing_ms + 8 * moved)
+    assert conversion.cast_ms(fitted, shared, (8,)) == pytest.approx(fitted.packing_ms + moved)
+    assert conversion.cast_ms(fitted, a, (8,)) == pytest.approx(fitted.packing_ms + 8 * moved)
 
 
 @pytest.mark.parametrize("how", [{"rung": "skinny"}, {"rung": "pipelined"}, {"batch_invariant": True}])

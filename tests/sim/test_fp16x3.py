@@ -81,15 +81,6 @@ def hard_operand(lines, K, seed=0):
     return X
 
 
-def as_stored(X, order, padding):
-    """Return X with its rows or its columns contiguous, and so many floats between them."""
-    if order == "columns":
-        return as_stored(X.T, "rows", padding).T
-    room = np.zeros((X.shape[0], X.shape[1] + padding), np.float32)
-    room[:, : X.shape[1]] = X
-    return room[:, : X.shape[1]]
-
-
 SPLITS = {  # architecture, K, and of each side the order, lines, and floats between them
     "rows": ("sm_90", 96, [("rows", 37, 0)]),
     "rows, ragged": ("sm_90", 101, [("rows", 11, 2)]),
@@ -127,7 +118,7 @@ def assert_split(matrices, results):
 def test_the_split_is_that_of_its_description(name):
     arch, K, sides = SPLITS[name]
     matrices = [hard_operand(lines, K, seed) for seed, (_, lines, _) in enumerate(sides)]
-    given = [as_stored(X, order, padding) for X, (order, _, padding) in zip(matrices, sides, strict=True)]
+    given = [rung_11.as_stored(X, order, padding) for X, (order, _, padding) in zip(matrices, sides, strict=True)]
     results, reports = rung_11.split(given, Machine(arch))
     finding = 0 if arch == "sm_90" else sum(order == "columns" for order, _, _ in sides)
     assert len(reports) == finding + 1
@@ -139,7 +130,7 @@ def split_without_clusters(K):
     machine = Machine("sm_80")
     machine.device = structs.replace(machine.device, multiprocessors=1)
     X = hard_operand(100, K)
-    results, reports = rung_11.split([as_stored(X, "columns", 1)], machine)
+    results, reports = rung_11.split([rung_11.as_stored(X, "columns", 1)], machine)
     assert reports[-1].grid == 4  # of 32 lines
     assert_split([X], results)
 
@@ -240,7 +231,7 @@ SOURCES = {  # of a C of 70 x 40
     "row": lambda C: C[5],
     "column": lambda C: C[:, 7:8],
     "matrix": lambda C: C.copy(),
-    "padded": lambda C: as_stored(C, "rows", 3),
+    "padded": lambda C: rung_11.as_stored(C, "rows", 3),
     "strided": lambda C: np.repeat(np.repeat(C, 2, 0), 3, 1)[::2, ::3],
 }
 
@@ -449,4 +440,4 @@ def test_zeros_fill_up_the_blocks_of_a_promotion():
 def test_barriers_of_a_cluster_must_not_be_left_out(old, match, monkeypatch):
     without(old, monkeypatch)
     with pytest.raises(RaceError, match=match):
-        rung_11.split([as_stored(hard_operand(9, 600), "columns", 0)], Machine("sm_90"))
+        rung_11.split([rung_11.as_stored(hard_operand(9, 600), "columns", 0)], Machine("sm_90"))

@@ -76,15 +76,6 @@ def hard_operand(dtype, lines, K, seed=0):
     return of_type(dtype, X)
 
 
-def stored(X, order, padding):
-    """Return X with its rows or its columns contiguous, and so many elements between them."""
-    if order == "columns":
-        return stored(X.T, "rows", padding).T
-    room = np.zeros((X.shape[0], X.shape[1] + padding), X.dtype)
-    room[:, : X.shape[1]] = X
-    return room[:, : X.shape[1]]
-
-
 SPLITS = {  # architecture, K, and of each side the type, the order, lines, and elements between them
     "rows": ("sm_90", 96, [("bf16", "rows", 37, 0)]),
     "rows, ragged": ("sm_90", 101, [("f16", "rows", 11, 2)]),
@@ -106,7 +97,7 @@ def test_the_split_is_that_of_its_description(name):
     arch, K, sides = SPLITS[name]
     by_name = {"f32": DType.F32, "bf16": DType.BF16, "f16": DType.F16}
     matrices = [
-        stored(hard_operand(by_name[dtype], lines, K, seed), order, padding)
+        rung_11.as_stored(hard_operand(by_name[dtype], lines, K, seed), order, padding)
         for seed, (dtype, order, lines, padding) in enumerate(sides)
     ]
     results, _ = rung_11.split(matrices, Machine(arch))

@@ -30,6 +30,15 @@ class Pairs:
     K: int
 
 
+def as_stored(X, order, padding):
+    """Return X with its rows or its columns contiguous, and so many elements between them."""
+    if order == "columns":
+        return as_stored(X.T, "rows", padding).T
+    room = np.zeros((X.shape[0], X.shape[1] + padding), X.dtype)
+    room[:, : X.shape[1]] = X
+    return room[:, : X.shape[1]]
+
+
 def source_of(file, constants):
     """Return the source of a kernel with these constants, and its defaults for the others."""
     return jit_source.with_constants(file, {**jit_source.defaults(file), **constants})

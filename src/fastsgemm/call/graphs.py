@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fastsgemm import device
 from fastsgemm.call.arguments import Arguments, Values
 from fastsgemm.call.plan import Launch
+from fastsgemm.driver import OUT_OF_MEMORY
 from fastsgemm.errors import DeviceError
 from fastsgemm.known_devices import EARLY, compute_capability
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 AFTER = 2  # calls of a plan that launch its kernels one by one: most shapes of a program that never repeats end there
 MOST_PER_PLAN = 16  # graphs: a model calls a plan once per layer
 MOST_PER_DEVICE = 1024
-_OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 _MOST_MISSED = 64  # calls that are remembered because no graph had their arguments
 
 _Call = tuple[int, Values]  # raw stream and values
@@ -72,7 +72,7 @@ class Graphs:
         if graph is None:
             return False
         answer = self._gpu.launch_graph(graph.instance.executable, handle)
-        if answer[0] == _OUT_OF_MEMORY:  # the first launch of a graph uploads it, which takes memory of the device
+        if answer[0] == OUT_OF_MEMORY:  # the first launch of a graph uploads it, which takes memory of the device
             self._refused = True
             return False
         if answer[0]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fastsgemm import device
 from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.driver import OUT_OF_MEMORY
 from fastsgemm.errors import DeviceError, DeviceMemoryError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 64 << 20  # bytes; where more is needed, a product takes so long that the host does not wait for memory
 _MOST_STREAMS = 64  # that keep a workspace: streams that are gone leave theirs behind
-_OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
 class StreamWorkspace:
@@ -146,7 +146,7 @@ def allocate(gpu: Gpu, handle: int, size: int, what: str) -> int:
         The device is out of memory.
     """
     result, address = gpu.allocate(size or 1, handle or LEGACY_STREAM)
-    if int(result) == _OUT_OF_MEMORY:
+    if int(result) == OUT_OF_MEMORY:
         raise no_room(gpu, size, what)
     if int(result) != 0:
         raise DeviceError(f"allocating {size} bytes for {what} failed: {result.name}")

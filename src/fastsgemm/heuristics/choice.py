@@ -17,7 +17,7 @@ from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import DIMENSIONS
 from fastsgemm.geometry.fp16x3 import TileConfig, is_direct
 from fastsgemm.geometry.variants import Operand
-from fastsgemm.heuristics import fp16x3, half
+from fastsgemm.heuristics import conversion, fp16x3
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.knowledge import knowledge
 from fastsgemm.heuristics.shares import AS_THEY_LIE, EXACT, GIVEN, NEAREST, NOTHING, PREDICTED, Choice, Pick, Share
@@ -69,7 +69,7 @@ def ways(
     if a.dtype or b.dtype:
         best, *others = _of_halves(info_of(device), request.ieee, a, b, c, extents)
         fitted, as_float32 = knowledge(info_of(device)).fitted, ways(device, request, a.cast, b.cast, c, extents)
-        others += [half.converted(way, fitted, a, b, extents) for way in as_float32[1:]]
+        others += [conversion.converted(way, fitted, a, b, extents) for way in as_float32[1:]]
         return (best, *sorted(others, key=lambda way: way.cost))
     extents, search = extents[-DIMENSIONS:], Search(knowledge(info_of(device)), request.ieee)
     best, *others = search.ways(a, b, c, extents)
@@ -150,11 +150,11 @@ def _of_halves(
     two is taken, which moves less.
     """
     rung, known = request.rung, knowledge(device)
-    converted = half.converted(_choose(device, request, a.cast, b.cast, c, extents), known.fitted, a, b, extents)
+    converted = conversion.converted(_choose(device, request, a.cast, b.cast, c, extents), known.fitted, a, b, extents)
     reads_halves = SKINNY.suits(*c.shape) if rung is None else rung.reads_halves
     if request.batch_invariant or request.sym or not reads_halves:
         return [converted]
-    direct = half.as_they_lie(known, a, b, c, extents[-DIMENSIONS:])
+    direct = conversion.as_they_lie(known, a, b, c, extents[-DIMENSIONS:])
     if rung is not None:
         return [direct]
     slower = direct.ms is not None and converted.ms is not None and converted.ms < direct.ms
