@@ -14,15 +14,23 @@ from typing import Protocol
 from msgspec import Struct
 
 from fastsgemm import arguments
-from fastsgemm.driver import LEGACY_STREAM, PER_THREAD_STREAM, described, is_capturing, relaxed_capture, succeed
+from fastsgemm.driver import (
+    LEGACY_STREAM,
+    OUT_OF_MEMORY,
+    PER_THREAD_STREAM,
+    described,
+    is_capturing,
+    relaxed_capture,
+    succeed,
+)
 from fastsgemm.errors import DeviceError, DriverTooOldError, NoDriverError, NoNvrtcError
 from fastsgemm.gpu import Gpu, Kernel
 
 # fmt: off
 __all__ = [
-    "BACKENDS", "LEGACY_STREAM", "PER_THREAD_STREAM", "DeviceInfo", "DeviceTraits", "Gpu", "Kernel", "described",
-    "driver_text", "gpus", "host_backend", "info_of", "is_capturing", "is_present", "nvrtc_version", "open_gpu",
-    "ordinal", "probe", "relaxed_capture", "require_driver", "succeed",
+    "BACKENDS", "LEGACY_STREAM", "OUT_OF_MEMORY", "PER_THREAD_STREAM", "DeviceInfo", "DeviceTraits", "Gpu", "Kernel",
+    "described", "driver_text", "gpus", "host_backend", "info_of", "is_capturing", "is_present", "nvrtc_version",
+    "open_gpu", "ordinal", "probe", "relaxed_capture", "require_driver", "succeed",
 ]
 # fmt: on
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fastsgemm import device
 from fastsgemm.call.arguments import Arguments, Values
 from fastsgemm.call.plan import Launch
-from fastsgemm.driver import OUT_OF_MEMORY
+from fastsgemm.device import OUT_OF_MEMORY
 from fastsgemm.errors import DeviceError
 from fastsgemm.known_devices import EARLY, compute_capability
 

@@ -12,8 +12,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from fastsgemm import device
-from fastsgemm.device import LEGACY_STREAM
-from fastsgemm.driver import OUT_OF_MEMORY
+from fastsgemm.device import LEGACY_STREAM, OUT_OF_MEMORY
 from fastsgemm.errors import DeviceError, DeviceMemoryError
 
 if TYPE_CHECKING:

@@ -152,7 +152,8 @@ def _copy(instruction: Instruction, index: int, slots: Slots, match: re.Match[st
             read[:] = _bytes_to_read(batch.gather(batch.registers[read_slot]), size)
         place = to(batch)
         rows = batch.shared.start_copy(batch, instruction, place, size)
-        batch.mbarriers.overwrite(batch, instruction, place, size)
+        if batch.mbarriers:
+            batch.mbarriers.overwrite(batch, instruction, place, size)
         batch.counters.accessed_shared(index, batch, place, size, size, loading=False)
         data, reading = _fetch(instruction, index, batch, address, read, size)
         batch.copies.start(batch, instruction, rows, data, reading)
@@ -175,7 +176,7 @@ def _groups(instruction: Instruction, index: int, slots: Slots, match: re.Match[
 
 def _note_written(batch: Batch, landed: list[Flight]) -> None:
     """Note for the products of warpgroups what copies have written to shared memory."""
-    for flight in landed:
+    for flight in landed if batch.mbarriers else ():
         size = flight.data.shape[1]
         addresses = flight.rows * size - batch.row[flight.lanes] * batch.shared.stride
         batch.mbarriers.written(batch, flight.lanes, addresses, size)

@@ -94,7 +94,10 @@ class MemoryBarriers:
     def __init__(self, lanes: Lanes, shared_bytes: int) -> None:
         self._size = shared_bytes
         self._warps = lanes.width // WARP
-        self._blocks: dict[int, _Block] = {}  # those with memory barriers
+        self._blocks: dict[int, _Block] = {}  # those with memory barriers: of most kernels none
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks)
 
     def make(self, lanes: Lanes, at: Instruction, addresses: Array, counts: Array) -> None:
         """Make a memory barrier for each lane that executes."""
