@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from fastsgemm import resources, rungs
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import source
+from fastsgemm.jit.compiler import Report
 from fastsgemm.problem import DTYPES, Problem
 from fastsgemm.rungs import IEEE, SKINNY_IN_ORDER
 from fastsgemm.tuning.evaluator import job_of, largest_job
@@ -81,6 +82,14 @@ def faults(jobs):
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC compiles without the interpreter's lock
         return [fault for fault in pool.map(look, jobs) if fault]
+
+
+@pytest.mark.parametrize(("spills", "usual"), [([8, 0], 0), ([8, 8], 8), ([0], 0)])
+def test_a_kernel_that_spills_is_compiled_once_more(spills, usual, monkeypatch):
+    reports = iter([Report(168, each, each, each) for each in spills])
+    monkeypatch.setattr(compilations, "_report", lambda *_: next(reports))
+    assert compilations.usual_report("source", "name", QUICK) == Report(168, usual, usual, usual)
+    assert next(reports, None) is None
 
 
 def test_the_defaults_of_every_rung_compile_cleanly_for_one_architecture():

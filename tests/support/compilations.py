@@ -63,11 +63,21 @@ def kept(compile_: Callable[..., T], kind: type[T], folder: Path = FOLDER) -> Ca
     return look
 
 
+def usual_report(source: str, name: str, arch: str) -> compiler.Report:
+    """Compile a kernel that spills once more, and return the report with fewer spills.
+
+    NVRTC 13.5 does not always give out registers alike: of 1,384 compilations of one kernel that needs all it may use,
+    sixteen at a time, one spilled 8 bytes and the others none.
+    """
+    found = _report(source, name, arch)
+    return min(found, _report(source, name, arch), key=lambda each: each.spill_stores) if found.spill_stores else found
+
+
 @functools.cache
 def _kept_report() -> Callable[[str, str, str], compiler.Report]:
-    return kept(_report, compiler.Report)
+    return kept(usual_report, compiler.Report)
 
 
 def report(source: str, name: str, arch: str) -> compiler.Report:
-    """Return what `fastsgemm.jit.compiler.report` returns."""
+    """Return what `fastsgemm.jit.compiler.report` usually returns."""
     return _kept_report()(source, name, arch)
