@@ -85,10 +85,15 @@ def ptx(source: str, name: str, arch: str) -> bytes:
 def report(source: str, name: str, arch: str) -> Report:
     """Compile without the cache and return what ptxas reports. This needs NVRTC but neither driver nor GPU."""
     log = compile_program(source, name, [*_options(arch), *reporting()]).log
+    return report_in(log, f"{name} on {arch}")
+
+
+def report_in(log: str, kernel: str) -> Report:
+    """Return what ptxas reports in a part of a log that is of one kernel."""
     registers = re.search(r"Used (\d+) registers", log)
     memory = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
     if registers is None or memory is None:
-        raise CompileError(f"ptxas printed no report for {name} on {arch}:\n{log}")
+        raise CompileError(f"ptxas printed no report for {kernel}:\n{log}")
     return Report(int(registers[1]), int(memory[1]), int(memory[2]), int(memory[3]))
 
 

@@ -1,4 +1,4 @@
-"""What a simulated ladder counted: rows, and tables of them for a terminal and for Markdown."""
+"""What a simulated ladder counted: rows, and tables of them for a terminal."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ _RESOURCES = (
     ("shared", "bytes", "{row.shared_bytes}"),
     ("", "occupancy", "{row.occupancy:.0%}"),
 )
-_MEMORY = (
+MEMORY = (
     ("sectors", "A", "{row.loads_a.sectors_per_request:.1f}"),
     ("sectors", "B", "{row.loads_b.sectors_per_request:.1f}"),
     ("sectors", "C", "{row.stores_c.sectors_per_request:.1f}"),
@@ -159,7 +159,7 @@ _MEMORY = (
     ("shared", "stores", "{row.shared_stores.requests}"),
     ("wavefronts", "per store", "{row.shared_stores.wavefronts_per_request:.2f}"),
 )
-_ARITHMETIC = (
+ARITHMETIC = (
     ("FMAs per", "load", "{row.fmas_per_load:.2f}"),
     ("FMAs per", "word", "{row.fmas_per_word:.2f}"),
     ("others", "per FMA", "{row.others_per_fma:.2f}"),
@@ -167,8 +167,7 @@ _ARITHMETIC = (
     ("divergent", "branches", "{row.divergent_branches}"),
     *_RESOURCES,
 )
-_OF_THE_PAGE = tuple(column for column in _ARITHMETIC if column[0] != "divergent")  # no rung has divergent branches
-_KERNEL = (
+KERNEL = (
     ("", "blocks", "{row.blocks}"),
     ("sectors", "loaded", "{row.loads.sectors}"),
     ("sectors", "stored", "{row.stores.sectors}"),
@@ -248,8 +247,8 @@ class Table:
         """Return this as tables for a terminal, at most 80 columns wide."""
         lines = textwrap.wrap(self.heading(), _WIDTH)
         if self.rows:
-            lines += ["", *self._table(_MEMORY), *_MEMORY_LEGEND.splitlines()]
-            lines += ["", *self._table(_ARITHMETIC), *_ARITHMETIC_LEGEND.splitlines(), ""]
+            lines += ["", *self._table(MEMORY), *_MEMORY_LEGEND.splitlines()]
+            lines += ["", *self._table(ARITHMETIC), *_ARITHMETIC_LEGEND.splitlines(), ""]
         for row in self.rows:
             constants = str(find(row.name).config(**row.constants))
             name = f"{row.number} {row.name}"
@@ -278,7 +277,7 @@ class Table:
         lines = textwrap.wrap(f"11 fp16x3       {constants}", _WIDTH, subsequent_indent=_INDENT)
         lines += _told(found.overridden)
         lines += textwrap.wrap(text, _WIDTH)
-        return [*lines, *_plain("kernel", [(row.name, row) for row in found.kernels], _KERNEL)]
+        return [*lines, *_plain("kernel", [(row.name, row) for row in found.kernels], KERNEL)]
 
     def _summary(self) -> str:
         """Return one sentence that sums up the counts: of the lowest and of the highest rung, if there are two."""
@@ -294,35 +293,6 @@ class Table:
             f"bytes of global memory and {first.others_per_fma:.3g} -> {last.others_per_fma:.3g} other instructions"
         )
 
-    def markdown(self) -> str:
-        """Return the rows as two Markdown tables, of memory and of arithmetic: one would be wider than a page."""
-        named = [(f"{row.number} {row.name}", row) for row in self.rows]
-        return "\n\n".join(_markdown("rung", named, columns) for columns in (_MEMORY, _OF_THE_PAGE))
-
-    def fp16x3_markdown(self) -> str:
-        """Return the kernels of rung 11 as a Markdown table; empty where it was not run."""
-        kernels = self.fp16x3.kernels if self.fp16x3 is not None else ()
-        return _markdown("kernel", [(row.name, row) for row in kernels], _KERNEL) if kernels else ""
-
-
-def from_json(data: dict[str, Any]) -> Table:
-    """Return the table from the output of `Table.json`."""
-    traffic = {"loads_a": GlobalTraffic, "loads_b": GlobalTraffic, "stores_c": GlobalTraffic}
-    kinds = traffic | {"shared_loads": SharedTraffic, "shared_stores": SharedTraffic}
-    rows = tuple(CountedRow(**row | {name: kind(**row[name]) for name, kind in kinds.items()}) for row in data["rows"])
-    found = data.get("fp16x3")
-    if found is not None:
-        kernels = tuple(
-            KernelRow(**row | {name: GlobalTraffic(**row[name]) for name in ("loads", "stores")})
-            for row in found["kernels"]
-        )
-        found = Fp16x3Rows(**found | {"kernels": kernels})
-    kept = {name: value for name, value in data.items() if name != "ok"}
-    return Table(**kept | {"rows": rows, "fp16x3": found})
-
-
-Named = Sequence[tuple[str, CountedRow | KernelRow]]
-
 
 def _told(overridden: str | None) -> list[str]:
     return (
@@ -332,26 +302,22 @@ def _told(overridden: str | None) -> list[str]:
     )
 
 
-def _cells(row: CountedRow | KernelRow, columns: Sequence[tuple[str, str, str]]) -> list[str]:
+def cells(row: CountedRow | KernelRow, columns: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return the texts of a row in these columns."""
     return [text.format(row=row) for _, _, text in columns]
 
 
-def _plain(first: str, named: Named, columns: Sequence[tuple[str, str, str]]) -> list[str]:
+def _plain(
+    first: str, named: Sequence[tuple[str, CountedRow | KernelRow]], columns: Sequence[tuple[str, str, str]]
+) -> list[str]:
     """Return the lines of a table for a terminal."""
-    rows = [[name, *_cells(row, columns)] for name, row in named]
+    rows = [[name, *cells(row, columns)] for name, row in named]
     names = [_SHORT.get(name, name) for _, name, _ in columns]
     heads = [["", *(_SHORT.get(group, group) for group, _, _ in columns)], [first, *names]]
     widths = [max(map(len, column)) for column in zip(*heads, *rows, strict=True)]
-    return [_aligned(cells, widths) for cells in heads + rows]
+    return [_aligned(line, widths) for line in heads + rows]
 
 
-def _markdown(first: str, named: Named, columns: Sequence[tuple[str, str, str]]) -> str:
-    heads = [first, *(f"{group} {name}".strip() for group, name, _ in columns)]
-    lines = [heads, ["---", *("---:" for _ in columns)]]
-    lines += [[name, *_cells(row, columns)] for name, row in named]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    right = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
-    return " ".join([cells[0].ljust(widths[0]), *right]).rstrip()
+def _aligned(texts: Sequence[str], widths: Sequence[int]) -> str:
+    right = (text.rjust(width) for text, width in zip(texts[1:], widths[1:], strict=True))
+    return " ".join([texts[0].ljust(widths[0]), *right]).rstrip()

@@ -11,6 +11,7 @@ import numpy as np
 
 from fastsgemm import device
 from fastsgemm.device import DeviceTraits, driver_text, nvrtc_version
+from fastsgemm.driver import attribute, described
 from fastsgemm.errors import DeviceError, FastsgemmError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics.choice import choose_config
@@ -221,18 +222,12 @@ def _device(ordinal: int) -> DeviceRow:
     """Describe a device without opening it, because a context costs time and device memory."""
     from cuda.bindings import driver
 
-    handle = driver.cuDeviceGet(ordinal)[1]
-
-    def attribute(name: str) -> int:
-        return int(
-            driver.cuDeviceGetAttribute(getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), handle)[1]
-        )
-
+    which = driver.CUdevice_attribute
     return DeviceRow(
         ordinal,
-        *device.described(ordinal),
-        attribute("MULTIPROCESSOR_COUNT"),
-        attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        *described(ordinal),
+        attribute(which.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal),
+        attribute(which.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, ordinal),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -165,13 +165,16 @@ def climb(contenders: Contenders) -> Ladder:
     flops = float(contenders.problem.flops)
     rows, beside_times = [], []
     for product, (error, mismatch) in track(list(zip(contenders.products, checked, strict=True)), "timing"):
-        if mismatch is not None:
-            rows.append(_row(product, error, mismatch=mismatch))
-            continue
-        ms, *beside_ms = contenders.medians([product.work, *([beside.work] if beside else [])])
-        beside_times += beside_ms
-        percent = 100 * beside_ms[0] / ms if beside_ms else None
-        rows.append(_row(product, error, ms, flops / ms / 1e9, percent))
+        row = TimedRow(
+            product.name, product.number, product.constants, error, precision=product.precision, mismatch=mismatch,
+            overridden=product.overridden,
+        )  # fmt: skip
+        if mismatch is None:
+            ms, *beside_ms = contenders.medians([product.work, *([beside.work] if beside else [])])
+            beside_times += beside_ms
+            percent = 100 * beside_ms[0] / ms if beside_ms else None
+            row = replace(row, ms=ms, tflops=flops / ms / 1e9, percent=percent)
+        rows.append(row)
     if beside_times:
         ms = statistics.median(beside_times)
         rows.append(TimedRow("cuBLAS", None, {}, beside_error, ms, flops / ms / 1e9, 100.0))
@@ -204,20 +207,6 @@ def _check(contenders: Contenders, reference: Reference) -> tuple[list[tuple[flo
             first = bits.copy()
         identical = identical and np.array_equal(bits, first)
     return checked, identical
-
-
-def _row(
-    product: Product,
-    error: float,
-    ms: float | None = None,
-    tflops: float | None = None,
-    percent: float | None = None,
-    mismatch: str | None = None,
-) -> TimedRow:
-    return TimedRow(
-        product.name, product.number, product.constants, error, ms, tflops, percent, product.precision, mismatch,
-        product.overridden,
-    )  # fmt: skip
 
 
 def _line(row: TimedRow, scale: float, with_bits: bool) -> str:

@@ -6,6 +6,7 @@ import enum
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -66,10 +67,10 @@ class Stretch:
     stop: int
     steps: tuple[Step, ...]
     end: End
-    last: Instruction | None
-    condition: int | None
-    negated: bool
-    target: int
+    last: Instruction | None = None
+    condition: int | None = None
+    negated: bool = False
+    target: int = 0
     on_release: Step | None = None
     poll: Callable[[Batch], Array] | None = None
 
@@ -177,33 +178,30 @@ def _stretch(
 
     last = kernel.instructions[stop - 1]
     if not _ends_stretch(last):
-        steps = decoded(stop)
-        return Stretch(start, stop, steps, End.FALL, None, None, False, 0)
-    steps = decoded(stop - 1)
+        return Stretch(start, stop, decoded(stop), End.FALL)
+    ended = partial(Stretch, start, stop, decoded(stop - 1), last=last)
     condition = slots.predicate(last.guard.register) if last.guard else None
     negated = last.guard.negated if last.guard else False
     if last.opcode in _RETURNS:
-        return Stretch(start, stop, steps, End.RETURN, last, condition, negated, 0)
+        return ended(End.RETURN, condition=condition, negated=negated)
     if last.opcode in _BRANCHES:
         (label,) = operands(last, 1)
         if not (isinstance(label, Symbol) and label.name in kernel.labels):
             raise PtxError(f"kernel {kernel.name} has no label for {last.text!r}")
         target = number_of[kernel.labels[label.name]]
-        return Stretch(start, stop, steps, End.BRANCH, last, condition, negated, target)
+        return ended(End.BRANCH, condition=condition, negated=negated, target=target)
     if condition is not None:
         raise unknown(last, "a barrier for some lanes of a warp is not known")
     if _CLUSTER_BARRIER.fullmatch(last.opcode):
-        return Stretch(start, stop, steps, End.CLUSTER_BARRIER, last, None, False, 0)
+        return ended(End.CLUSTER_BARRIER)
     if mbarrier.WAIT.fullmatch(last.opcode):
-        poll = mbarrier.decode_wait(last, slots)
-        return Stretch(start, stop, steps, End.MEMORY_BARRIER, last, None, False, 0, poll=poll)
+        return ended(End.MEMORY_BARRIER, poll=mbarrier.decode_wait(last, slots))
     reducing = _REDUCING_BARRIER.fullmatch(last.opcode)
     if reducing is not None:
-        on_release = _reduction(last, slots, reducing[1])
-        return Stretch(start, stop, steps, End.BARRIER, last, None, False, 0, on_release)
+        return ended(End.BARRIER, on_release=_reduction(last, slots, reducing[1]))
     if last.operands not in ((Constant(0),), ()):
         raise unknown(last, _ONLY_BARRIER_0)
-    return Stretch(start, stop, steps, End.BARRIER, last, None, False, 0)
+    return ended(End.BARRIER)
 
 
 def _reduction(instruction: Instruction, slots: Slots, word: str) -> Step:

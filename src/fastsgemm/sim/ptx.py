@@ -5,7 +5,6 @@ This is syntax only; `fastsgemm.sim.program` decides which instructions exist.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -209,7 +208,7 @@ def parse(text: str) -> dict[str, Kernel]:
     PtxError
         The text is not what NVRTC writes.
     """
-    files = {int(number): _relative(path) for number, path in _FILE.findall(text)}
+    files = {int(number): path for number, path in _FILE.findall(text)}
     text = _COMMENT.sub("", text)
     first_entry = text.find(".entry")
     shared = _SHARED.findall(text[: max(first_entry, 0)])
@@ -228,12 +227,6 @@ def parse(text: str) -> dict[str, Kernel]:
         body.read(text, match.end())
         kernels[match[1]] = body.finish()
     return kernels
-
-
-def _relative(path: str) -> str:
-    """Undo what NVRTC does to the names in ``#line``: it puts the working directory before them."""
-    folder = os.getcwd().rstrip("/") + "/"
-    return path.removeprefix(folder)
 
 
 def _parameters(text: str) -> list[Parameter]:
