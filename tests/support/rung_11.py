@@ -16,6 +16,7 @@ from fastsgemm.jit import source as jit_source
 from fastsgemm.problem import DType, Sym
 from fastsgemm.sim.gemm import run
 from fastsgemm.sim.global_memory import misalignment
+from fastsgemm.sim.machine import Machine
 
 SPLIT = (Base.SPLIT_A, Base.SPLIT_B)
 
@@ -28,6 +29,13 @@ class Pairs:
     info: np.ndarray
     where: np.ndarray
     K: int
+
+
+def machine(arch, multiprocessors=6):
+    """Return a small simulated device: the guard has a block for each multiprocessor, and idle ones take time, too."""
+    made = Machine(arch)
+    made.device = structs.replace(made.device, multiprocessors=multiprocessors)
+    return made
 
 
 def as_stored(X, order, padding):
