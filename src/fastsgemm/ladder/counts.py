@@ -17,59 +17,29 @@ _INDENT = " " * 16  # of what is said of a rung, behind its name
 
 @dataclass(frozen=True)
 class CountedRow:
-    """The counts of one rung.
-
-    Attributes
-    ----------
-    number : int
-    name : str
-    constants : dict
-        Tile constants of the rung.
-    loads_a, loads_b, stores_c : GlobalTraffic
-    shared_loads, shared_stores : SharedTraffic
-    instructions, fmas, thread_fmas : int
-        As in `fastsgemm.sim.report.Activity`.
-    barriers : float
-        Barriers that each block passes.
-    divergent_branches : int
-        Branches that split a warp.
-    registers, spilled : int
-        Registers and spilled bytes a thread, from the cubin.
-    shared_bytes : int
-        Shared memory of a block.
-    occupancy : float
-        Resident warps of an SM relative to its limit, 0 to 1.
-    limited_by : str
-        The resource that limits the occupancy.
-    error : float or None
-        ||C - C64||_F / ||C64||_F; None if C contains a NaN.
-    mismatch : str or None
-        Which elements are wrong, here or at a ragged size; None for correct results.
-    overridden : str or None
-        As in `fastsgemm.ladder.constants.Constants`.
-    """
+    """The counts of one rung."""
 
     number: int
     name: str
-    constants: dict[str, int]
+    constants: dict[str, int]  # tile constants of the rung
     loads_a: GlobalTraffic
     loads_b: GlobalTraffic
     stores_c: GlobalTraffic
     shared_loads: SharedTraffic
     shared_stores: SharedTraffic
-    instructions: int
+    instructions: int  # as in `fastsgemm.sim.report.Activity`, like the next two
     fmas: int
     thread_fmas: int
-    barriers: float
-    divergent_branches: int
-    registers: int
-    spilled: int
-    shared_bytes: int
-    occupancy: float
-    limited_by: str
-    error: float | None
-    mismatch: str | None
-    overridden: str | None = None
+    barriers: float  # barriers that each block passes
+    divergent_branches: int  # branches that split a warp
+    registers: int  # of a thread, from the cubin
+    spilled: int  # bytes of a thread
+    shared_bytes: int  # shared memory of a block
+    occupancy: float  # resident warps of an SM relative to its limit, 0 to 1
+    limited_by: str  # the resource that limits the occupancy
+    error: float | None  # ||C - C64||_F / ||C64||_F; None if C contains a NaN
+    mismatch: str | None  # which elements are wrong, here or at a ragged size; None for correct results
+    overridden: str | None = None  # as in `fastsgemm.ladder.constants.Constants`
 
     @property
     def fmas_per_load(self) -> float:
@@ -95,27 +65,13 @@ class CountedRow:
 
 @dataclass(frozen=True)
 class KernelRow:
-    """The counts of one kernel of rung 11.
-
-    Attributes
-    ----------
-    name : str
-    blocks : int
-    loads, stores : GlobalTraffic
-        Of all operands.
-    shared_wavefronts : int
-        Of loads and stores by threads. What the copy engine and the tensor cores do is not counted.
-    instructions : int
-    registers, shared_bytes : int
-        As in `CountedRow`.
-    occupancy : float
-    """
+    """The counts of one kernel of rung 11."""
 
     name: str
     blocks: int
-    loads: GlobalTraffic
+    loads: GlobalTraffic  # of all operands, as the stores
     stores: GlobalTraffic
-    shared_wavefronts: int
+    shared_wavefronts: int  # of loads and stores by threads, without the copy engine and the tensor cores
     instructions: int
     registers: int
     shared_bytes: int
@@ -124,23 +80,12 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class Fp16x3Rows:
-    """The counts of rung 11, whose product takes several kernels. Its bits are not those of the other rungs.
+    """The counts of rung 11, whose product takes several kernels. Its bits are not those of the other rungs."""
 
-    Attributes
-    ----------
-    constants : dict
-        Of the kernel that multiplies.
-    kernels : tuple of KernelRow
-        In the order of their launches.
-    error : float or None
-    mismatch, overridden : str or None
-        As in `CountedRow`.
-    """
-
-    constants: dict[str, int]
-    kernels: tuple[KernelRow, ...]
+    constants: dict[str, int]  # of the kernel that multiplies
+    kernels: tuple[KernelRow, ...]  # in the order of their launches
     error: float | None
-    mismatch: str | None
+    mismatch: str | None  # as in `CountedRow`, like the next
     overridden: str | None = None
 
 
@@ -190,36 +135,19 @@ others per FMA: other PTX instructions per FMA"""
 
 @dataclass(frozen=True)
 class Table:
-    """The result of `climb`.
-
-    Attributes
-    ----------
-    device, arch, nvrtc : str
-        The simulated device, its architecture, and the version of NVRTC.
-    M, N, K : int
-        C is (M, N), A is (M, K).
-    constants : str
-        A description of the tile constants.
-    identical : bool
-        Whether all rungs that sum in one chain returned the same bits.
-    rows : tuple of CountedRow
-    layout : str
-        As in `Problem`.
-    fp16x3 : Fp16x3Rows or None
-        Rung 11, if it was run.
-    """
+    """The result of `climb`."""
 
     device: str
     arch: str
-    nvrtc: str
-    M: int
+    nvrtc: str  # its version
+    M: int  # C is (M, N), A is (M, K)
     N: int
     K: int
-    constants: str
-    identical: bool
+    constants: str  # a description of the tile constants
+    identical: bool  # whether all rungs that sum in one chain returned the same bits
     rows: tuple[CountedRow, ...]
-    layout: str = "NN"
-    fp16x3: Fp16x3Rows | None = None
+    layout: str = "NN"  # as in `Problem`
+    fp16x3: Fp16x3Rows | None = None  # rung 11, if it was run
 
     @property
     def ok(self) -> bool:

@@ -20,22 +20,12 @@ _NOBODY = 0
 
 
 class _Last:
-    """The last accesses of one kind to each unit: those by one thread, or by several that nothing has ordered.
-
-    Attributes
-    ----------
-    who : array of int
-        The thread of the last one plus 1, or `_NOBODY`.
-    when : array of int
-        Its time.
-    group : array of int
-        How far apart the threads are; see `clock`.
-    """
+    """The last accesses of one kind to each unit: those by one thread, or by several that nothing has ordered."""
 
     def __init__(self, units: int) -> None:
-        self.who = np.zeros(units, np.int32)
-        self.when = np.zeros(units, np.int32)
-        self.group = np.zeros(units, np.int8)
+        self.who = np.zeros(units, np.int32)  # the thread of the last one plus 1, or `_NOBODY`
+        self.when = np.zeros(units, np.int32)  # its time
+        self.group = np.zeros(units, np.int8)  # how far apart the threads are; see `clock`
 
     def unordered(self, lanes: Lanes, thread: Array, units: Array) -> Array:
         """Return where they are not ordered before an access by `thread`."""

@@ -14,21 +14,13 @@ from fastsgemm.sim.ptx import Instruction
 
 @dataclass(frozen=True)
 class _Read:
-    """What one product reads of shared memory: units of a block, for four warps of it.
-
-    Attributes
-    ----------
-    lane : int
-        The first of the warpgroup.
-    group : int
-        The number of the warpgroup's group that the product is in.
-    """
+    """What one product reads of shared memory: units of a block, for four warps of it."""
 
     row: int
     warps: Array
     units: Array
-    lane: int
-    group: int
+    lane: int  # the first of the warpgroup
+    group: int  # the number of the warpgroup's group that the product is in
 
 
 class Products:

@@ -41,58 +41,28 @@ class End(enum.Enum):
 
 @dataclass(frozen=True)
 class Stretch:
-    """A basic block.
+    """A basic block."""
 
-    Attributes
-    ----------
-    start, stop : int
-        Its instructions.
-    steps : tuple of callable
-        Its instructions, without the one that ends it.
-    end : End
-    last : Instruction or None
-        The instruction that ends it, if one does.
-    condition : int or None
-        Slot of the predicate of the last instruction; None if it is executed always.
-    negated : bool
-    target : int
-        The stretch that a branch goes to.
-    on_release : callable or None
-        What lanes do when they leave the barrier.
-    poll : callable or None
-        Returns which lanes need no longer wait for a memory barrier, as an array of bool.
-    """
-
-    start: int
+    start: int  # its instructions
     stop: int
-    steps: tuple[Step, ...]
+    steps: tuple[Step, ...]  # its instructions, without the one that ends it
     end: End
-    last: Instruction | None = None
-    condition: int | None = None
+    last: Instruction | None = None  # the instruction that ends it, if one does
+    condition: int | None = None  # slot of the predicate of the last instruction; None if it is executed always
     negated: bool = False
-    target: int = 0
-    on_release: Step | None = None
-    poll: Callable[[Batch], Array] | None = None
+    target: int = 0  # the stretch that a branch goes to
+    on_release: Step | None = None  # what lanes do when they leave the barrier
+    poll: Callable[[Batch], Array] | None = None  # returns which lanes need no longer wait for a memory barrier
 
 
 @dataclass(frozen=True)
 class Program:
-    """A kernel ready to run.
-
-    Attributes
-    ----------
-    kernel : Kernel
-    slots : Slots
-    stretches : tuple of Stretch
-        In the order of the text.
-    shared_grain, global_grain : int
-        Bytes of the narrowest access to shared and to global memory.
-    """
+    """A kernel ready to run."""
 
     kernel: Kernel
     slots: Slots
-    stretches: tuple[Stretch, ...]
-    shared_grain: int
+    stretches: tuple[Stretch, ...]  # in the order of the text
+    shared_grain: int  # bytes of the narrowest access to shared memory
     global_grain: int
 
 
