@@ -7,9 +7,10 @@ import kernel_texts
 import numpy as np
 import pytest
 import rung_11
+from rung_11 import KERNELS, worst
 
 from fastsgemm import rungs, sim
-from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
+from fastsgemm.config import Fp16x3Config
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.sim import Machine
@@ -26,12 +27,8 @@ from fastsgemm.sim.errors import (
 )
 
 BLOCK_K, PAD_K, SPARSE, DENSE = 32, 64, 4, 1 << 20
-U = 2.0**-24
-MMA = Fp16x3MmaConfig(BM=64, BN=64, WM=32, WN=32, STAGES=3, GROUP_M=2)
-WGMMA = Fp16x3Config(BM=64, BN=16, PROMOTE_STAGES=2, STAGES=4, GROUP_M=2)
-WIDE = Fp16x3Config(BM=128, BN=32, PROMOTE_STAGES=1, STAGES=5, GROUP_M=1)
+WGMMA = KERNELS["wgmma"][1]
 PRODUCTS = ("fastsgemm_fp16x3", "fastsgemm_fp16x3_mma")
-KERNELS = {"mma": ("sm_80", MMA), "wgmma": ("sm_90", WGMMA), "wide": ("sm_90", WIDE)}
 
 
 def split_by_numpy(X):
@@ -173,13 +170,6 @@ def halves(X):
     left_out_at = np.zeros((len(X), 4), np.int32)
     pairs = np.ascontiguousarray(pairs.astype(np.uint16))
     return rung_11.Pairs(pairs, info.astype(np.int32), left_out_at, X.shape[1])
-
-
-def worst(found, A, B, alpha, beta, C):
-    """Return the largest error in units of u (|alpha| |A| |B| + |beta| |C|)."""
-    a, b, c = (np.asarray(x, np.float64) for x in (A, B, C))
-    exact, magnitude = alpha * (a @ b) + beta * c, abs(alpha) * (abs(a) @ abs(b)) + abs(beta) * abs(c)
-    return float(np.max(np.abs(found - exact) / magnitude)) / U
 
 
 @pytest.mark.sampled(every=4)  # of nine: the diagonal

@@ -3,16 +3,11 @@
 import numpy as np
 import pytest
 import rung_11
+from rung_11 import KERNELS
 
-from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.problem import Sym
 
 BOTH, LOWER, UPPER = Sym.BOTH, Sym.LOWER, Sym.UPPER
-KERNELS = {
-    "mma": ("sm_80", Fp16x3MmaConfig(BM=64, BN=64, WM=32, WN=32, STAGES=3, GROUP_M=2)),
-    "wgmma": ("sm_90", Fp16x3Config(BM=64, BN=16, PROMOTE_STAGES=2, STAGES=4, GROUP_M=2)),
-    "wide": ("sm_90", Fp16x3Config(BM=128, BN=32, PROMOTE_STAGES=1, STAGES=5, GROUP_M=1)),
-}
 
 
 def multiply(kernel, A, B, C, sym, alpha, beta, parts, source=None):
