@@ -159,7 +159,7 @@ def test_without_nvrtc_there_is_only_the_host(no_driver, monkeypatch, capsys):
     def missing():
         raise NoNvrtcError("install fastsgemm[cu13]")
 
-    monkeypatch.setattr(command.info, "nvrtc_version", missing)
+    monkeypatch.setattr(command.info, "nvrtc_text", missing)
     assert main([]) == 0
     out = capsys.readouterr().out
     assert "NumPy's product" in out and "install fastsgemm[cu13]" in out

@@ -245,17 +245,7 @@ def _extents(name: str, values: Any) -> list[int]:
 def kernels_of(
     device: DeviceTraits, request: Request, problems: Sequence[Problem], source: str, bar: Bar
 ) -> dict[KernelSpec, int]:
-    """Return the kernels that calls on dense operands need, each with its dynamic shared memory in bytes.
-
-    Parameters
-    ----------
-    device : DeviceTraits
-    request : Request
-    problems : sequence of Problem
-    source : str
-        See `prepare`.
-    bar : Bar
-    """
+    """Return the kernels that calls on dense operands need, each with its dynamic shared memory in bytes."""
     needed: dict[KernelSpec, int] = {}
     bar.begin("choose", len(problems))
     for problem in problems:

@@ -29,28 +29,14 @@ class WrongResultError(FastsgemmError, RuntimeError):
 class Versus:
     """Times `sgemm` and `torch.mm` or `torch.bmm`, which call cuBLAS, on the same tensors.
 
-    Parameters
-    ----------
-    torch : module
-        With TF32 turned off.
-    device : str
-        PyTorch's name of the device.
-    gpu : Gpu
-        The same device, for the choice of the config.
-    stopwatch : Stopwatch
+    The module has TF32 turned off; `device` is its name of the device.
     """
 
     def __init__(self, torch: Any, device: str, gpu: Any, stopwatch: Any) -> None:
         self._torch, self._device, self._gpu, self._stopwatch = torch, device, gpu, stopwatch
 
     def row(self, sample: Sample, seconds: float) -> dict[str, Any]:
-        """Check and time one sample, and return the results as plain data.
-
-        Parameters
-        ----------
-        sample : Sample
-        seconds : float
-            Time spent on timing each of the two, about.
+        """Check and time one sample, each of the two for about so many seconds; return the results as plain data.
 
         Raises
         ------

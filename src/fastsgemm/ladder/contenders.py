@@ -154,13 +154,7 @@ def _product(
 
 @contextmanager
 def on_host(problem: Problem, rungs: Sequence[Rung] = ()) -> Iterator[Contenders]:
-    """Prepare the operands and NumPy's product on the host.
-
-    Parameters
-    ----------
-    problem : Problem
-    rungs : sequence of Rung
-        Must be empty: `sgemm` raises an error if a rung is named without a device.
+    """Prepare the operands and NumPy's product on the host. `sgemm` raises an error if a rung is named there.
 
     Raises
     ------

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastsgemm import device
-from fastsgemm.device import DeviceTraits, driver_text, nvrtc_version
+from fastsgemm.device import DeviceTraits, driver_text, nvrtc_text
 from fastsgemm.driver import attribute, described
 from fastsgemm.errors import DeviceError, FastsgemmError
 from fastsgemm.geometry import variants
@@ -106,17 +106,11 @@ _NO_SIMULATOR = "the simulated device needs NVRTC: pip install 'fastsgemm[cu13]'
 
 
 def collect(problem: Problem) -> Info:
-    """Collect what this machine has. A missing part becomes a note, not an error.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem whose tuning record is reported.
-    """
+    """Collect what this machine has, and the tuning record of a problem. A missing part becomes a note."""
     from fastsgemm import __version__
 
     notes: list[str] = []
-    nvrtc = _or_note(notes, nvrtc_version)
+    nvrtc = _or_note(notes, nvrtc_text)
     devices = _or_note(notes, _devices) or ()
     backend = _or_note(notes, device.host_backend)
     simulated = _or_note(notes, _simulated) if backend == "sim" else None
@@ -130,7 +124,7 @@ def collect(problem: Problem) -> Info:
         backend=backend,
         simulated=simulated.name if simulated else None,
         driver=driver_text(),
-        nvrtc=nvrtc and "{}.{}".format(*nvrtc),
+        nvrtc=nvrtc,
         devices=devices,
         cache_folder=None if (folder := cache.folder()) is None else str(folder),
         cache_kernels=kernels,

@@ -23,6 +23,7 @@ class _Last:
     """The last accesses of one kind to each unit: those by one thread, or by several that nothing has ordered."""
 
     def __init__(self, units: int) -> None:
+        # The system provides memory only for those that are accessed.
         self.who = np.zeros(units, np.int32)  # the thread of the last one plus 1, or `_NOBODY`
         self.when = np.zeros(units, np.int32)  # its time
         self.group = np.zeros(units, np.int8)  # how far apart the threads are; see `clock`
@@ -50,18 +51,10 @@ class _Last:
 
 
 class Accesses:
-    """The last accesses to each unit of memory that a launch may write.
-
-    Parameters
-    ----------
-    units : int
-        The system provides memory only for those that are accessed.
-    describe : callable
-        Returns an address in words, for messages.
-    """
+    """The last accesses to each unit of memory that a launch may write."""
 
     def __init__(self, units: int, describe: Callable[[int], str]) -> None:
-        self._describe = describe
+        self._describe = describe  # an address in words, for messages
         self._writes = _Last(units)  # each by one thread, or by several that wrote the same value
         self._reads = _Last(units)
         self._updates: _Last | None = None  # by atomics; made at the first

@@ -47,17 +47,7 @@ class Flight:
 
 
 class Copies:
-    """The cp.async copies that are in flight, in each thread's own groups.
-
-    Parameters
-    ----------
-    count : int
-        Lanes.
-    shared : SharedMemory
-        Where copies go.
-    memory : GlobalMemory
-        Where they come from.
-    """
+    """The cp.async copies that are in flight, in each thread's own groups."""
 
     def __init__(self, count: int, shared: SharedMemory, memory: GlobalMemory) -> None:
         self._shared = shared

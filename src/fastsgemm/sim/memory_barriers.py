@@ -64,14 +64,7 @@ class _Block:
 
 
 class MemoryBarriers:
-    """The memory barriers of a batch, and the accesses that they order.
-
-    Parameters
-    ----------
-    lanes : Lanes
-    shared_bytes : int
-        Of a block.
-    """
+    """The memory barriers of a batch, and the accesses that they order."""
 
     def __init__(self, lanes: Lanes, shared_bytes: int) -> None:
         self._size = shared_bytes

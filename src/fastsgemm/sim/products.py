@@ -27,11 +27,6 @@ class Products:
     """The products of a batch that are in flight, in each warpgroup's own groups.
 
     Groups are numbered from 1 by the commits of each lane.
-
-    Parameters
-    ----------
-    count : int
-        Lanes.
     """
 
     def __init__(self, count: int) -> None:

@@ -168,17 +168,7 @@ def parsed_clocks(line: str) -> tuple[float | None, float | None, float | None]:
 def write(
     path: Path, outcome: Outcome, checks: Sequence[Check], numbers: tuple[float | None, float | None, float | None]
 ) -> None:
-    """Write a contribution.
-
-    Parameters
-    ----------
-    path : Path
-    outcome : Outcome
-        Of the tuning run.
-    checks : sequence of Check
-        Of a `sample` of its records.
-    numbers : tuple
-        As `clocks` returns them.
+    """Write a contribution: the outcome of a run, checks of a `sample` of its records, and the `clocks` of the device.
 
     Raises
     ------

@@ -87,22 +87,12 @@ def largest_job(rung: Rung, config: Config) -> Job:
 
 
 class Evaluator:
-    """What a tuning run needs of a device. Tests have one without a device and with its own clock.
+    """What a tuning run needs of a device, which must be current in this thread.
 
-    Parameters
-    ----------
-    gpu : Gpu
-        It must be current in this thread.
-
-    Attributes
-    ----------
-    device : DeviceInfo
-    tools : Tools
-    clock : callable
-        Returns the time in seconds since some fixed point.
+    Tests have one without a device and with its own clock.
     """
 
-    clock = staticmethod(time.monotonic)
+    clock = staticmethod(time.monotonic)  # in seconds
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
@@ -377,5 +367,4 @@ def _problem_of(arch: str, job: Job) -> Problem:
 
 
 def _tools() -> Tools:
-    nvrtc = ".".join(map(str, device.nvrtc_version()))
-    return Tools(device.driver_text() or "unknown", nvrtc, datetime.date.today().isoformat())
+    return Tools(device.driver_text() or "unknown", device.nvrtc_text(), datetime.date.today().isoformat())

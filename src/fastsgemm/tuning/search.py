@@ -98,19 +98,10 @@ class Sweep:
             self.deadline = end
 
     def prepare(self, jobs: Iterable[Job], in_order: bool = False) -> dict[Job, str | None]:
-        """Compile and check the kernels that are new.
+        """Compile and check the kernels that are new, in order because the first matter most, or in a random one.
 
-        Parameters
-        ----------
-        jobs : iterable of Job
-        in_order : bool
-            Whether to compile in the given order, because the first kernels matter most. Otherwise the order is random.
-
-        Returns
-        -------
-        dict
-            For each kernel that was tried, now or before, None or the reason of its failure. Kernels that the deadline
-            left out are missing.
+        Return for each kernel that was tried, now or before, None or the reason of its failure. Kernels that the
+        deadline left out are missing.
         """
         wanted = list(dict.fromkeys(jobs))
         new = [job for job in wanted if job not in self._ready and not self._failed_before(job)]
@@ -152,14 +143,7 @@ class Sweep:
     def search(self, problem: Problem, rung: Rung, candidates: Iterable[Config], label: str, effort: Effort) -> Result:
         """Find the fastest of `candidates` on `problem`.
 
-        Parameters
-        ----------
-        problem : Problem
-        rung : Rung
-        candidates : iterable of Config
-        label : str
-            Tells the measurements of this search from those of other searches on the same problem in the checkpoint.
-        effort : Effort
+        In the checkpoint, the label tells the measurements from those of other searches on the same problem.
         """
         wanted = list(dict.fromkeys(candidates))
         jobs = {config: job_of(self.evaluator.device.arch, rung, config, problem) for config in wanted}
@@ -243,16 +227,9 @@ class _Trial:
         return min(most, max(_LEAST_REPEATS, int(_PATIENCE_MS / quickest))) if quickest else most
 
     def time(self, configs: Sequence[Config], turn: str, repeats: int, beside: list[float] | None = None) -> None:
-        """Time the configs alternately, in a new random order for each repeat.
+        """Time the configs alternately, in a new random order for each repeat; `turn` names that in the checkpoint.
 
-        Parameters
-        ----------
-        configs : sequence of Config
-        turn : str
-            The name of the measurement in the checkpoint.
-        repeats : int
-        beside : list of float, optional
-            If given, cuBLAS is timed after each repeat, and its times in ms are appended.
+        If a list is given, cuBLAS is timed after each repeat, and its times in ms are appended.
         """
         seen: dict[Config, list[float]] = {}
         for repeat in range(repeats):

@@ -65,14 +65,9 @@ class Space:
         return database.candidates(self.name, "picked")
 
     def candidates(self, shared_limit: int, quick: bool = False) -> list[Config]:
-        """Return the legal configs of the grid that can be fast, and the picked ones, before any refinement.
+        """Return the legal configs of the grid that can be fast, and the picked ones; if `quick`, those of a quick run.
 
-        Parameters
-        ----------
-        shared_limit : int
-            Shared memory that a block may opt in to on the device, in bytes.
-        quick : bool
-            Whether to return only the configs of a quick run.
+        The limit is the shared memory that a block may opt in to on the device, in bytes.
         """
         rung = rungs.find(self.rung)
         configs = self.quick if quick else _configs_of_any_device(self)
