@@ -6,16 +6,21 @@ of the cache; sources have no includes, so nothing else on the machine matters.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from fastsgemm.device import nvrtc_version
 from fastsgemm.errors import CompileError
 from fastsgemm.jit import cache
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 # A second thread that needs the same kernel waits for the first and finds the kernel in the cache. Different kernels
 # compile in parallel, unless their keys happen to share a lock.
@@ -141,6 +146,19 @@ def compile_program(source: str, name: str, options: list[str], ptx: bool = Fals
         return Compiled(code, log, text)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def on_all_cores(compile: Callable[[T], R], items: Iterable[T]) -> Iterator[tuple[T, R]]:
+    """Yield each item with what its compilation returns, when it is done. NVRTC releases the interpreter's lock."""
+    from concurrent.futures import ThreadPoolExecutor, as_completed  # imported late: a call compiles few kernels
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        running = {pool.submit(compile, item): item for item in items}
+        try:
+            for done in as_completed(running):
+                yield running[done], done.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _read(size_of: Any, read: Any, program: Any) -> bytes:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import datetime
 import math
-import os
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -116,13 +114,7 @@ class Evaluator:
 
     def compile(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, str | None]]:
         """Compile on all cores; yield each job when it is done, with None or the reason of its failure."""
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the global interpreter lock
-            running = {pool.submit(self._compile, job): job for job in jobs}
-            try:
-                for done in as_completed(running):
-                    yield running[done], done.result()
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+        return compiler.on_all_cores(self._compile, jobs)
 
     def _compile(self, job: Job) -> str | None:
         text = source.generate(job.rung, job.config, job.variant)
