@@ -176,7 +176,7 @@ def _main_failure(failures: dict[str, int]) -> str:
 def alone(device_info: DeviceInfo, wait: float = 0.0) -> Iterator[None]:
     """Hold the lock that keeps other processes from tuning devices of the same name, which would distort the times.
 
-    Another process is waited for so many seconds.
+    Another process is waited for `wait` seconds.
 
     Raises
     ------
