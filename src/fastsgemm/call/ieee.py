@@ -1,7 +1,7 @@
 """One product by kernels of precision ``ieee``.
 
-With split-K, each part of K writes its partial sums to workspace, and a second kernel adds them up in a fixed order, so
-that the same call gives the same bits every time.
+With split-K, each part of K writes its partial sums to workspace, and a second kernel adds them up, see
+`fastsgemm.call.reduction`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from msgspec.structs import replace
 
 from fastsgemm.call import packing
 from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
+from fastsgemm.call.reduction import add_reduction
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.batch import BatchAndSource
 from fastsgemm.geometry.layout import ITEM, row_major
 from fastsgemm.geometry.matrix import Matrix
 from fastsgemm.geometry.variants import Call, Operand
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.shares import Share
 from fastsgemm.heuristics.ways import pack
-from fastsgemm.jit.source import helper_spec, rung_spec
+from fastsgemm.jit.source import rung_spec
 from fastsgemm.problem import Sym
 
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
@@ -112,11 +112,10 @@ def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: 
     M, N, parts_apart = np.int32(problem.M), np.int32(problem.N), problem.M * problem.N
     variant = variants.variant_for(rung, call, config, database.fitted(draft.traits.arch).peeled_tiles)
     blocks = (grid.blocks(config, problem), *call.batch.grid)
-    last: Argument = call.batch if call.source is None else BatchAndSource(call.batch, call.source)
+    last: Argument = call.batch.with_source(call.source)
     alpha: Argument = Scalar.ALPHA
     beta: Argument = Scalar.BETA
-    into = Write(c, call.sym in (Sym.WHOLE, Sym.BOTH), beta_read(call.source))
-    written, ldc = into, call.ldc
+    written, ldc = Write(c, call.sym in (Sym.WHOLE, Sym.BOTH), beta_read(call.source)), call.ldc
     if parts > 1:  # alpha and beta are for the sum
         alpha, beta, ldc = _ONE, _ZERO, problem.N
         count = parts * parts_apart * call.batch.count
@@ -134,15 +133,6 @@ def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: 
         writes=(written,), shared_bytes=config.shared_bytes, early=early,
     )  # fmt: skip
     if parts > 1:
-        batch = replace(call.batch, a=sums_apart)
-        in_order, read_source = config.segment > 0, int(call.source is not None)
-        adders, threads = grid.reduction_blocks(problem.M, problem.N, parts, in_order, call.sym)
-        draft.add(
-            helper_spec("reduce_segments" if in_order else "reduce_parts", read_source, call.sym),
-            (adders, *blocks[1:]), threads,
-            (
-                M, N, np.int32(parts), sums, parts_apart, Scalar.ALPHA, Scalar.BETA, c, *call.strides_c,
-                batch if call.source is None else BatchAndSource(batch, call.source),
-            ),
-            writes=(into,), early=True,
-        )  # fmt: skip
+        last = replace(call.batch, a=sums_apart).with_source(call.source)
+        counts, in_order = (problem.M, problem.N, parts), config.segment > 0
+        add_reduction(draft, counts, sums, c, call.strides_c, last, call.sym, in_order, early=True)
