@@ -331,16 +331,14 @@ DENSE = st.builds(Problem, SMALL, SMALL, SMALL, st.sampled_from(LAYOUTS), st.int
 @given(DENSE)
 def test_dense_operands_lie_as_arrays_of_numpy(problem):
     batch = (problem.batch,) if problem.batch > 1 else ()
-    for (shape, strides), extents, letter in zip(
-        variants.dense(problem), ("MK", "KN", "MN"), (*problem.layout, "N"), strict=True
-    ):
+    for array, extents, letter in zip(variants.dense(problem), ("MK", "KN", "MN"), (*problem.layout, "N"), strict=True):
         rows, columns = (getattr(problem, name) for name in extents)
         x = (
             np.empty((*batch, columns, rows), np.int8).swapaxes(-1, -2)
             if letter == "T"
             else np.empty((*batch, rows, columns), np.int8)
         )
-        assert (shape, strides) == (x.shape, x.strides)
+        assert (array.shape, array.strides) == (x.shape, x.strides)
 
 
 @given(DENSE)

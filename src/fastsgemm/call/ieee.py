@@ -115,7 +115,7 @@ def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: 
     last: Argument = call.batch.with_source(call.source)
     alpha: Argument = Scalar.ALPHA
     beta: Argument = Scalar.BETA
-    written, ldc = Write(c, call.sym in (Sym.WHOLE, Sym.BOTH), beta_read(call.source)), call.ldc
+    written, ldc = Write(c, not call.sym.leaves_one, beta_read(call.source)), call.ldc
     if parts > 1:  # alpha and beta are for the sum
         alpha, beta, ldc = _ONE, _ZERO, problem.N
         count = parts * parts_apart * call.batch.count

@@ -57,5 +57,5 @@ def add_reduction(
         (
             *map(np.int32, counts), sums or 0, M * N if sums else 0, Scalar.ALPHA, Scalar.BETA, c, *strides, batch,
         ),
-        writes=(Write(c, sym in (Sym.WHOLE, Sym.BOTH), beta_read(source)),), **more,
+        writes=(Write(c, not sym.leaves_one, beta_read(source)),), **more,
     )  # fmt: skip

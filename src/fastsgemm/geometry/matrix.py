@@ -105,11 +105,7 @@ class Matrix(Struct, frozen=True, gc=False):
 
     def is_transpose_of(self, other: Matrix) -> bool:
         """Return whether these are the other matrices transposed, in the same memory."""
-        return (
-            self.address == other.address
-            and self.dtype is other.dtype
-            and layout.is_transpose((self.shape, self.strides), (other.shape, other.strides))
-        )
+        return self.address == other.address and self.dtype is other.dtype and layout.is_transpose(self, other)
 
     def named(self, name: str) -> Matrix:
         """Return the same memory with another name."""

@@ -10,7 +10,7 @@ from fastsgemm.config import VECTOR, Config
 from fastsgemm.geometry import layout, variants
 from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, Strides
 from fastsgemm.geometry.grid import split
-from fastsgemm.geometry.layout import Lying, Pair, Stored, stored, vector_width
+from fastsgemm.geometry.layout import Meta, Pair, Stored, stored, vector_width
 from fastsgemm.geometry.matrix import VECTOR_BYTES, Matrix
 from fastsgemm.problem import FLOAT32, DType, Dtypes, Problem, Sym
 from fastsgemm.rungs import Rung
@@ -310,16 +310,22 @@ class Variant(Struct, frozen=True):
         return _layout(self.trans_a, self.trans_b)
 
 
-def dense(problem: Problem) -> tuple[Lying, Lying, Lying]:
-    """Return shape and strides of A, B and C where nothing lies between their elements.
+def dense(problem: Problem) -> tuple[Meta, Meta, Meta]:
+    """Return A, B and C where nothing lies between their elements.
 
     A batch is the first of three dimensions.
     """
     M, N, K = problem.M, problem.N, problem.K
     batch = extents_of(problem)
     a, b, c = (
-        ((*batch, rows, columns), (*(rows * columns for _ in batch), *((1, rows) if letter == "T" else (columns, 1))))
-        for (rows, columns), letter in zip(((M, K), (K, N), (M, N)), (*problem.layout, "N"), strict=True)
+        Meta(
+            (*batch, rows, columns),
+            (*(rows * columns for _ in batch), *((1, rows) if letter == "T" else (columns, 1))),
+            dtype,
+        )
+        for (rows, columns), letter, dtype in zip(
+            ((M, K), (K, N), (M, N)), (*problem.layout, "N"), (*problem.dtypes, DType.F32), strict=True
+        )
     )
     return a, b, c
 
@@ -339,16 +345,16 @@ def as_read(matrix: Matrix) -> Operand:
     return Operand(matrix.rows_and_columns, how, matrix.misalignment, matrix.steps, dtype=matrix.dtype)
 
 
-def operand_of(lying: Lying, dtype: DType = DType.F32) -> Operand:
-    """Return an aligned operand of this shape and these strides, of which any before the last two are of a batch."""
-    (*_, rows, columns), (*steps, down, right) = lying
+def operand_of(array: Meta) -> Operand:
+    """Return an aligned array, whose dimensions before the last two are those of a batch, as a kernel reads it."""
+    (*_, rows, columns), (*steps, down, right) = array.shape, array.strides
     how = stored((rows, columns), (down, right))
-    return Operand((rows, columns), how or Stored(False, 0), steps=tuple(steps), dtype=dtype)
+    return Operand((rows, columns), how or Stored(False, 0), steps=tuple(steps), dtype=array.dtype)
 
 
 def dense_operands(problem: Problem) -> tuple[Operand, Operand, Operand]:
     """Return A, B and C of a problem in dense, aligned arrays."""
-    a, b, c = map(operand_of, dense(problem), (*problem.dtypes, DType.F32))
+    a, b, c = map(operand_of, dense(problem))
     return a, b, c
 
 
