@@ -61,7 +61,7 @@ class Request(Struct, frozen=True, cache_hash=True):
         """The same request without tensor cores."""
         if not self.tensor_cores:
             return self
-        return Request(symmetric=self.symmetric, gram=self.gram, takes_halves=self.takes_halves)
+        return Request(symmetric=self.symmetric, gram=self.gram)
 
     @property
     def replaces_halves(self) -> bool:
@@ -141,6 +141,15 @@ def of_call(request: Request, split: tuple[bool, bool] = (False, False), output:
 def of_gram(request: Request) -> Request:
     """Return the request of a call whose B is its A transposed, in the same memory."""
     return replace(request, gram=True)
+
+
+@lru_cache(maxsize=1024)
+def checked(request: Request, gram: bool) -> Request:
+    """Return the request of a call whose operands have been checked, equal for all that launch the same.
+
+    `gram` says whether its B is its A transposed, in the same memory.
+    """
+    return replace(request, gram=gram or request.gram, output="C", takes_halves=False)
 
 
 def of_problem(request: Request, problem: Problem) -> Request:

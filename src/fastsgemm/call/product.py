@@ -18,7 +18,7 @@ from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.heuristics.choice import Choice, choose
 from fastsgemm.heuristics.fp16x3 import check_config, require_batch, require_tensor_cores
 from fastsgemm.problem import DType, Sym
-from fastsgemm.request import Request, of_gram
+from fastsgemm.request import Request, checked
 
 _BASES = tuple(
     (Address(base), name) for base, name in ((Base.A, "A"), (Base.B, "B"), (Base.C, "C"), (Base.SOURCE, "S"))
@@ -53,8 +53,8 @@ def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], add
     ]
     a, b, c, *_ = operands
     # The bits of a matrix may be seen as another type, too.
-    if addresses[0] == addresses[1] and a.dtype is b.dtype and is_transpose(a, b):
-        request = of_gram(request)
+    gram = addresses[0] == addresses[1] and a.dtype is b.dtype and is_transpose(a, b)
+    request = checked(request, gram)
     draft = Draft(traits)
     if 0 not in c.shape:
         batch = merged(*operands)

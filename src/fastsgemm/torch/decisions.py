@@ -16,7 +16,7 @@ from torch import Tensor
 from fastsgemm.call.arrays import HOST
 from fastsgemm.geometry.layout import Meta, row_major
 from fastsgemm.problem import MAX_EXTENT
-from fastsgemm.torch.products import DTYPES
+from fastsgemm.torch.products import meta
 
 HALVES = torch.bfloat16, torch.float16
 TF32 = "TF32 is allowed"
@@ -131,12 +131,8 @@ def make(
     decision.ordinal = a.get_device()
     new = Meta(shape, decision.strides, device=a.get_device())
     others = [c] if c is not None and (out is None or not same(c, out)) else []
-    decision.metas = (_meta(a), _meta(b), new if out is None else _meta(out), *map(_meta, others))
+    decision.metas = (meta(a), meta(b), new if out is None else meta(out), *map(meta, others))
     return decision
-
-
-def _meta(x: Tensor) -> Meta:
-    return Meta(tuple(x.shape), tuple(x.stride()), DTYPES[x.dtype], x.get_device())
 
 
 def same(c: Tensor, out: Tensor) -> bool:

@@ -83,8 +83,8 @@ def on_host(a: View, b: View, c: View, alpha: float, beta: float, request: Reque
 
 def _array(x: View) -> np.ndarray:
     """Return a view of host memory as a NumPy array."""
-    address, meta = x
-    return at_address(address, meta.shape, meta.strides, kind=KINDS[meta.dtype])
+    address, of = x
+    return at_address(address, of.shape, of.strides, kind=KINDS[of.dtype])
 
 
 def multiply(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, request: Request, out: Tensor) -> None:
@@ -127,8 +127,13 @@ def stream_of(gpu: Gpu) -> int:
 
 
 def view(x: Tensor) -> View:
-    """Return address and meta of a plain tensor that kernels read; see `fastsgemm.call.arrays`."""
-    return x.data_ptr(), Meta(x.shape, x.stride(), DTYPES[x.dtype], x.get_device())
+    """Return the address and the rest of a plain tensor that kernels read; see `fastsgemm.call.arrays`."""
+    return x.data_ptr(), meta(x)
+
+
+def meta(x: Tensor) -> Meta:
+    """Return what a plan needs to know of a plain tensor that kernels read, beside its address."""
+    return Meta(x.shape, x.stride(), DTYPES[x.dtype], x.get_device())
 
 
 def named(error: FastsgemmError, product: str) -> FastsgemmError:
