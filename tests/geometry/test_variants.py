@@ -11,8 +11,7 @@ from fastsgemm.config import BlockConfig, PipelinedConfig, SharedTileConfig, Ski
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import Stored
-from fastsgemm.geometry.matrix import Address, Base, Matrix
-from fastsgemm.geometry.variants import Operand
+from fastsgemm.geometry.matrix import Address, Base, Matrix, Operand
 from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.rungs import IEEE, SKINNY_IN_ORDER, find
 

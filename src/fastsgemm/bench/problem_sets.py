@@ -9,7 +9,8 @@ from functools import partial
 
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Meta
-from fastsgemm.geometry.variants import Call, Operand
+from fastsgemm.geometry.matrix import Operand, operand_of
+from fastsgemm.geometry.variants import Call
 from fastsgemm.problem import LAYOUTS as OPERAND_LAYOUTS
 from fastsgemm.problem import Problem, spell
 from fastsgemm.tuning.spaces import skinny, standard_set
@@ -79,7 +80,7 @@ class Sample:
     @property
     def described(self) -> tuple[Operand, ...]:
         """A, B and C, at aligned addresses."""
-        return tuple(map(variants.operand_of, self.operands))
+        return tuple(map(operand_of, self.operands))
 
     @property
     def extents(self) -> tuple[int, ...]:

@@ -17,8 +17,8 @@ from fastsgemm.call.reduction import add_reduction
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import ITEM, row_major
-from fastsgemm.geometry.matrix import Matrix
-from fastsgemm.geometry.variants import Call, Operand
+from fastsgemm.geometry.matrix import Matrix, Operand
+from fastsgemm.geometry.variants import Call
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.shares import Share
 from fastsgemm.heuristics.ways import pack
@@ -58,7 +58,7 @@ def add_product(
     if source is not None and not all(share.rung.reads_source for share in shares):
         packing.add_copy(draft, source, c, When.BETA)
         source = None
-    lying_a, lying_b, lying_c = map(variants.as_read, (a, b, c))
+    lying_a, lying_b, lying_c = (each.operand for each in (a, b, c))
     reads = [_read_by(share, lying_a, lying_b) for share in shares]
     packed: dict[tuple[str, Operand], Matrix] = {}  # A and B may be read alike, so by name, too
     for of_a, of_b in reads:  # all copies come first: a share may begin before the one before it has ended
@@ -94,7 +94,7 @@ def _read_by(share: Share, a: Operand, b: Operand) -> tuple[Operand, Operand]:
 
 def _in_memory(read: Operand, matrix: Matrix) -> Operand:
     """Return how a matrix is read; the lines of one that was packed are known already."""
-    return read if read.padded else variants.as_read(matrix)
+    return read if read.padded else matrix.operand
 
 
 def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: Matrix, *, early: bool) -> None:

@@ -212,7 +212,7 @@ class Draft:
         """Return the plan of A, B, what is written and the source; without them, they are known to lie apart."""
         bounds = [0] * 6
         if operands:
-            a, b, c, *source = (byte_range(each.shape, each.strides, each.item) for each in operands)
+            a, b, c, *source = (byte_range(each.shape, each.strides, each.dtype.item) for each in operands)
             for at, (low, high) in enumerate((a, b, *source)):
                 bounds[2 * at : 2 * at + 2] = c[0] - high, c[1] - low
         return Plan(K, tuple(self.launches), self.size, " and ".join(self._purposes), tuple(bounds))  # type: ignore[arg-type]  # six

@@ -11,7 +11,6 @@ from fastsgemm.call import arrays, checks, fp16x3, ieee, packing
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.plan import Draft, Plan, When
 from fastsgemm.device import DeviceTraits
-from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import DIMENSIONS, merged
 from fastsgemm.geometry.layout import Meta, is_transpose
 from fastsgemm.geometry.matrix import Address, Base, Matrix
@@ -126,7 +125,7 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
         elif any(request.split):
             require_batch(prod(extents), "split operands are for")
         in_float32 = written.copy_at(written.address, DType.F32) if written.dtype else written
-        read_a, read_b, stored = map(variants.as_read, (a, b, in_float32))
+        read_a, read_b, stored = (each.operand for each in (a, b, in_float32))
         if request.gram:
             read_b = read_a.transposed  # of one copy, where A is copied
         choice = choose(draft.traits, request, read_a, read_b, stored, extents)
