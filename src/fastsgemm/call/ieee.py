@@ -112,16 +112,18 @@ def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: 
     M, N, parts_apart = np.int32(problem.M), np.int32(problem.N), problem.M * problem.N
     variant = variants.variant_for(rung, call, config, database.fitted(draft.traits.arch).peeled_tiles)
     blocks = (grid.blocks(config, problem), *call.batch.grid)
-    last: Argument = call.batch.with_source(call.source)
     alpha: Argument = Scalar.ALPHA
     beta: Argument = Scalar.BETA
-    written, ldc = Write(c, not call.sym.leaves_one, beta_read(call.source)), call.ldc
+    last: Argument
     if parts > 1:  # alpha and beta are for the sum
         alpha, beta, ldc = _ONE, _ZERO, problem.N
         count = parts * parts_apart * call.batch.count
         sums = Matrix(draft.reserve(ITEM * count, "the partial sums of split-K"), (count,), (1,), name="W")
         sums_apart = row_major(call.batch.extents, size=parts * parts_apart)
         written, last = Write(sums, not call.sym), replace(call.batch, c=sums_apart)
+    else:
+        written, ldc = Write(c, not call.sym.leaves_one, beta_read(call.source)), call.ldc
+        last = call.batch.with_source(call.source)
     of_parts: list[Argument] = []
     if rung.splits:
         of_parts = [np.int32(chunk), parts_apart]
@@ -133,6 +135,6 @@ def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: 
         writes=(written,), shared_bytes=config.shared_bytes, early=early,
     )  # fmt: skip
     if parts > 1:
-        last = replace(call.batch, a=sums_apart).with_source(call.source)
+        batch = replace(call.batch, a=sums_apart).with_source(call.source)
         counts, in_order = (problem.M, problem.N, parts), config.segment > 0
-        add_reduction(draft, counts, sums, c, call.strides_c, last, call.sym, in_order, early=True)
+        add_reduction(draft, counts, sums, c, call.strides_c, batch, call.sym, in_order, early=True)

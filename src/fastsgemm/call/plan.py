@@ -210,9 +210,9 @@ class Draft:
 
     def plan(self, K: int, operands: Sequence[Matrix] = ()) -> Plan:
         """Return the plan of A, B, what is written and the source; without them, they are known to lie apart."""
-        bounds = [0] * 6
-        if operands:
-            a, b, c, *source = (byte_range(each.shape, each.strides, each.dtype.item) for each in operands)
-            for at, (low, high) in enumerate((a, b, *source)):
-                bounds[2 * at : 2 * at + 2] = c[0] - high, c[1] - low
+        bounds = [0, 0, 0, 0, 0, 0]
+        ranges = [byte_range(each.shape, each.strides, each.dtype.item) for each in operands]
+        if ranges:
+            first, end = ranges.pop(2)
+            bounds[: 2 * len(ranges)] = [bound for low, high in ranges for bound in (first - high, end - low)]
         return Plan(K, tuple(self.launches), self.size, " and ".join(self._purposes), tuple(bounds))  # type: ignore[arg-type]  # six

@@ -48,12 +48,11 @@ def add_reduction(
         Of the `Launch`.
     """
     source = batch.source if isinstance(batch, BatchAndSource) else None
-    extents = (batch if isinstance(batch, Batch) else batch.batch).grid
     M, N, parts = counts
     blocks, threads = grid.reduction_blocks(M, N, parts, in_order, sym)
     draft.add(
         helper_spec("reduce_segments" if in_order else "reduce_parts", int(source is not None), sym),
-        (blocks, *extents), threads,
+        (blocks, *batch.grid), threads,
         (
             *map(np.int32, counts), sums or 0, M * N if sums else 0, Scalar.ALPHA, Scalar.BETA, c, *strides, batch,
         ),

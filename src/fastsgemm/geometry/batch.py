@@ -87,6 +87,11 @@ class BatchAndSource(Struct, frozen=True, gc=False):
     batch: Batch
     source: Matrix
 
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """That of the batch."""
+        return self.batch.grid
+
     def packed(self, address: int) -> bytes:
         """Return the kernels' argument, with the source at this address."""
         steps = self.source.steps

@@ -97,11 +97,11 @@ class Matrix(Struct, frozen=True, gc=False):
     @property
     def operand(self) -> Operand:
         """These matrices as a kernel reads them, or their copies if neither of their strides is 1."""
-        (rows, columns), how = self.rows_and_columns, self.stored
+        shape: Pair = self.shape[-2:]  # type: ignore[assignment]  # two of each
+        how = layout.stored(shape, self.strides[-2:])  # type: ignore[arg-type]
         if how is None:
-            steps = self.copy_at(self.address).steps
-            return Operand((rows, columns), Stored(False, columns), 0, steps, dtype=self.dtype)
-        return Operand((rows, columns), how, self.misalignment, self.steps, dtype=self.dtype)
+            return Operand(shape, Stored(False, shape[1]), 0, self.copy_at(self.address).steps, False, self.dtype)
+        return Operand(shape, how, self.misalignment, self.strides[:-2], False, self.dtype)
 
     def as_strided(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Matrix:
         """Return the same memory with another shape and other strides, from the same first element on."""
