@@ -23,6 +23,7 @@ from fastsgemm.call.arrays.library import BFLOAT16
 from fastsgemm.config import SkinnyConfig, VectorizedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import grid, variants
+from fastsgemm.geometry.layout import Meta
 from fastsgemm.heuristics import database, database_entries, fp16x3_rates
 from fastsgemm.heuristics.database_entries import Tools
 from fastsgemm.host import as_float32, write
@@ -445,7 +446,7 @@ class DeviceLibrary(arrays.Library):
         strides = tuple(stride // values.itemsize for stride in values.strides)
         dtype = arrays.host_dtype(values) or DType.F32
         fault, readonly = arrays.host_fault(values), not values.flags.writeable
-        return values.ctypes.data, (values.shape, strides, 0, fault, readonly, dtype)
+        return values.ctypes.data, Meta(values.shape, strides, dtype, 0, fault, readonly)
 
     def empty(self, like, shape, gpu, handle):
         return OnDevice(np.full(shape, np.nan, np.float32))

@@ -5,7 +5,7 @@ import pytest
 from fastsgemm import BlockConfig, Fp16x3Config, PipelinedConfig, SkinnyConfig, rungs
 from fastsgemm.config import SEGMENT
 from fastsgemm.errors import ConfigError, PrecisionError, UnknownRungError
-from fastsgemm.request import PLAIN, Request, resolve
+from fastsgemm.request import PLAIN, Request, checked, of_call, of_gram, resolve
 
 PIPELINED = PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1)
 
@@ -65,3 +65,10 @@ def test_one_order_of_summation_is_a_field_of_its_own():
 def test_what_contradicts_itself_is_refused(how, error, message):
     with pytest.raises(error, match=message):
         resolve(**how)
+
+
+def test_calls_that_launch_the_same_are_chosen_for_once():
+    for request in (PLAIN, resolve(precision="ieee"), of_call(PLAIN, output="out")):
+        assert checked(request, False) == PLAIN and checked(request, True) == of_gram(PLAIN)
+    assert checked(of_gram(PLAIN), False).gram  # as `prepare` says
+    assert checked(resolve(precision="fp16x3"), False) != PLAIN

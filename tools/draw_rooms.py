@@ -36,7 +36,7 @@ STEPS = (
     ("check the operands", "fastsgemm.call.product", "make_plan"),
     ("choose", "fastsgemm.heuristics.choice", "choose"),
     ("list the launches", "fastsgemm.call.ieee", "add_product"),
-    ("load the kernels", "fastsgemm.jit.kernel", "get"),
+    ("load the kernels", "fastsgemm.jit.kernel", "ready"),
     ("launch", "fastsgemm.call.driver", "multiply"),
 )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
 from fastsgemm import device, host
-from fastsgemm.call import arrays, checks, streams, views
+from fastsgemm.call import arrays, checks, streams
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.driver import multiply
 from fastsgemm.call.split_operand import SIDES, SplitOperand, array_of
@@ -261,7 +262,8 @@ def multiply_triangle(A: Any, B: Any, alpha: float, beta: float, C: Any, sym: Sy
 
 def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, stream: Any, out: Any) -> Any:
     """Slow path: no cached plan matched. Reads the arrays with all checks; floats are rounded to float32."""
-    if arrays.is_traced_by_jax(A, B, C, out, alpha, beta):
+    core = sys.modules.get("jax.core")
+    if core is not None and any(isinstance(x, core.Tracer) for x in (A, B, C, out, alpha, beta)):
         if stream is not None:
             raise StreamError("stream= has no meaning in code that JAX traces: XLA chooses the stream")
         from fastsgemm.jax import product
@@ -303,13 +305,14 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, s
         if handle not in gpu.streams:
             gpu.adopt(handle)
         in_order = stream is None or device.is_capturing(handle)
-        operands, result, at_home = views.read(library, A, B, C, out, gpu, handle, in_order)
+        operands, result, at_home = arrays.read(library, A, B, C, out, gpu, handle, in_order)
         addresses = [0, 0]  # of A and B where they were split before
-        for name, each in split.items():
-            side = SIDES.index(name)
-            each.require(name, operands[side][1][0])
-            at_home = not each.ready_on(gpu, handle) and at_home
-            addresses[side] = each.address
+        if split:
+            for name, each in split.items():
+                side = SIDES.index(name)
+                each.require(name, operands[side][1].shape)
+                at_home = not each.ready_on(gpu, handle) and at_home
+                addresses[side] = each.address
         multiply(gpu, handle, request, operands, alpha, beta, addresses)
         if not at_home:
             gpu.keep_alive(handle, (A, B, C, result, *split.values()))

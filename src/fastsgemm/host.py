@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from fastsgemm import device
 from fastsgemm.call import arrays, checks
@@ -127,11 +128,7 @@ def _strides(x: np.ndarray) -> tuple[int, ...]:
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    return (
-        one.ctypes.data == other.ctypes.data
-        and one.dtype == other.dtype
-        and same_elements((one.shape, one.strides), (other.shape, other.strides))
-    )
+    return one.ctypes.data == other.ctypes.data and one.dtype == other.dtype and same_elements(one, other)
 
 
 def _backend(request: Request) -> str:
@@ -159,7 +156,7 @@ def _say_once() -> None:
 def _through_blas(
     a: np.ndarray, b: np.ndarray, alpha: float, beta: float, c: np.ndarray, symmetric: Sym = Sym.WHOLE
 ) -> None:
-    if symmetric in (Sym.LOWER, Sym.UPPER):
+    if symmetric.leaves_one:
         whole, kept = c.copy(), np.tri(len(c), dtype=bool)
         _through_blas(a, b, alpha, beta, whole, Sym.BOTH)
         np.copyto(c, whole, where=kept if symmetric is Sym.LOWER else kept.T)
@@ -195,8 +192,8 @@ def _through_device(request: Request, a: np.ndarray, b: np.ndarray, c: np.ndarra
     made: list[DeviceArray] = []
     try:
         views: list[View] = []
-        keeps = request.symmetric in (Sym.LOWER, Sym.UPPER)  # what is not written is downloaded as it was
-        for x, read in ((a, bool(alpha)), (b, bool(alpha)), (c, bool(beta) or keeps)):
+        of_c = bool(beta) or request.symmetric.leaves_one  # what is not written is downloaded as it was
+        for x, read in ((a, bool(alpha)), (b, bool(alpha)), (c, of_c)):
             if x is b and _is_gram(a, b):
                 views.append(_transposed(views[0]))
                 continue
@@ -227,18 +224,18 @@ def _lines(x: np.ndarray) -> tuple[np.ndarray, bool]:
 
 def _is_gram(a: np.ndarray, b: np.ndarray) -> bool:
     one = a.ctypes.data == b.ctypes.data and a.dtype == b.dtype
-    return one and layout.is_transpose((a.shape, a.strides), (b.shape, b.strides))
+    return one and layout.is_transpose(a, b)
 
 
 def _transposed(view: View) -> View:
-    pointer, (shape, strides, ordinal, fault, readonly, dtype) = view
-    shape, strides = ((*each[:-2], each[-1], each[-2]) for each in (shape, strides))
-    return pointer, (shape, strides, ordinal, fault, readonly, dtype)
+    pointer, meta = view
+    shape, strides = ((*each[:-2], each[-1], each[-2]) for each in (meta.shape, meta.strides))
+    return pointer, replace(meta, shape=shape, strides=strides)
 
 
 def _flip(view: View) -> View:
-    pointer, (shape, strides, *others) = view
-    return pointer, (shape[::-1], strides[::-1], *others)
+    pointer, meta = view
+    return pointer, replace(meta, shape=meta.shape[::-1], strides=meta.strides[::-1])
 
 
 def _download(array: DeviceArray, c: np.ndarray) -> None:

@@ -15,7 +15,7 @@ from fastsgemm.call.product import plan_of
 from fastsgemm.device import DeviceTraits, Gpu
 from fastsgemm.errors import ArgumentError, PrecisionError, ShapeError
 from fastsgemm.geometry import variants
-from fastsgemm.geometry.layout import Lying
+from fastsgemm.geometry.layout import Meta
 from fastsgemm.heuristics.explanation import device_at, naming_others
 from fastsgemm.jit import cache, compiler, kernel
 from fastsgemm.jit.source import KernelSpec
@@ -247,20 +247,17 @@ def kernels_of(
     needed: dict[KernelSpec, int] = {}
     bar.begin("choose", len(problems))
     for problem in problems:
-        for launch in plan_of(
-            device, of_problem(request, problem), _operands(problem, source), problem.dtypes
-        ).launches:
+        for launch in plan_of(device, of_problem(request, problem), _operands(problem, source)).launches:
             needed.setdefault(launch.kernel, launch.shared_bytes)
         bar.step()
     return needed
 
 
-def _operands(problem: Problem, source: str) -> list[Lying]:
-    """Return shape and strides of dense A, B, C and, if there is one, the source."""
+def _operands(problem: Problem, source: str) -> list[Meta]:
+    """Return dense A, B, C and, if there is one, the source."""
     a, b, c = variants.dense(problem)
-    sources: dict[str, list[Lying]] = {
-        "": [], "matrix": [c], "row": [((problem.N,), (1,))], "column": [((problem.M, 1), (1, 1))],
-    }  # fmt: skip
+    row, column = Meta((problem.N,), (1,)), Meta((problem.M, 1), (1, 1))
+    sources: dict[str, list[Meta]] = {"": [], "matrix": [c], "row": [row], "column": [column]}
     return [a, b, c, *sources[source]]
 
 

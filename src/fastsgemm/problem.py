@@ -25,6 +25,11 @@ class Sym(IntEnum):
     UPPER = 3
 
     @property
+    def leaves_one(self) -> bool:
+        """Whether one triangle of C is left as it was."""
+        return self >= Sym.LOWER
+
+    @property
     def transposed(self) -> Sym:
         """The same elements as those of C^T."""
         return {Sym.LOWER: Sym.UPPER, Sym.UPPER: Sym.LOWER}.get(self, self)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,7 +11,6 @@ from msgspec.structs import replace
 from fastsgemm import arguments, rungs
 from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.errors import ConfigError
-from fastsgemm.geometry.layout import is_transpose
 from fastsgemm.problem import Problem, Sym
 from fastsgemm.rungs import PRECISIONS, Rung
 
@@ -63,7 +61,7 @@ class Request(Struct, frozen=True, cache_hash=True):
         """The same request without tensor cores."""
         if not self.tensor_cores:
             return self
-        return Request(symmetric=self.symmetric, gram=self.gram, takes_halves=self.takes_halves)
+        return Request(symmetric=self.symmetric, gram=self.gram)
 
     @property
     def replaces_halves(self) -> bool:
@@ -76,7 +74,7 @@ class Request(Struct, frozen=True, cache_hash=True):
     @property
     def has_operator(self) -> bool:
         """Whether PyTorch's operator can compute it: it takes no rung and config, and writes no triangle alone."""
-        return self.rung is None and self.config is None and self.symmetric in (Sym.WHOLE, Sym.BOTH)
+        return self.rung is None and self.config is None and not self.symmetric.leaves_one
 
     @property
     def tensor_cores(self) -> bool:
@@ -145,16 +143,13 @@ def of_gram(request: Request) -> Request:
     return replace(request, gram=True)
 
 
-def of_operands(request: Request, metas: Sequence[Any], addresses: Sequence[int]) -> Request:
-    """Return the request of a call on operands with these shapes and strides at these addresses, A and B first.
+@lru_cache(maxsize=1024)
+def checked(request: Request, gram: bool) -> Request:
+    """Return the request of a call whose operands have been checked, equal for all that launch the same.
 
-    Where B is A transposed, in the same memory, the result is symmetric. So what is kept for later calls by shapes and
-    alignment must be kept by ``addresses[0] == addresses[1]`` as well.
+    `gram` says whether its B is its A transposed, in the same memory.
     """
-    one_type = metas[0][5] is metas[1][5]  # the bits of a matrix may be seen as another type, too
-    if addresses[0] == addresses[1] and one_type and is_transpose(metas[0][:2], metas[1][:2]):
-        return of_gram(request)
-    return request
+    return replace(request, gram=gram or request.gram, output="C", takes_halves=False)
 
 
 def of_problem(request: Request, problem: Problem) -> Request:

@@ -8,6 +8,7 @@ import pytest
 from fastsgemm.bench import problem_sets
 from fastsgemm.bench.problem_sets import BATCHES, NAMED, NARROW, SIZES, Sample, all_sizes, large, size_class
 from fastsgemm.bench.problem_sets import LAYOUTS as SQUARES
+from fastsgemm.geometry.layout import Meta
 from fastsgemm.heuristics import database
 from fastsgemm.problem import LAYOUTS, Problem
 
@@ -86,7 +87,7 @@ def test_a_batch_has_the_strides_of_whole_matrices(padding):
     p, q, r = padding
     memory = [np.zeros((7, 5, 3 + p))[..., :3].swapaxes(1, 2), np.zeros((7, 5, 4 + q))[..., :4]]
     memory.append(np.zeros((7, 3, 4 + r))[..., :4])
-    assert sample.operands == tuple((x.shape, tuple(stride // 8 for stride in x.strides)) for x in memory)
+    assert sample.operands == tuple(Meta(x.shape, tuple(stride // 8 for stride in x.strides)) for x in memory)
     assert sample.leading_dimensions == (3 + p, 4 + q, 4 + r)
     assert sample.call.problem.batch == sample.call.batch.count == 7 and sample.call.variant.layout == "TN"
 
@@ -94,9 +95,10 @@ def test_a_batch_has_the_strides_of_whole_matrices(padding):
 @pytest.mark.parametrize("sample", [*NAMED, *SQUARES, *NARROW, *DRAWN["large"][:16]], ids=str)
 def test_operands_do_not_overlap_themselves_and_have_the_layout(sample):
     problem = sample.problem
-    shapes = [shape for shape, _ in sample.operands]
+    shapes = [operand.shape for operand in sample.operands]
     assert shapes == [(problem.M, problem.K), (problem.K, problem.N), (problem.M, problem.N)]
-    for (shape, strides), letter, padding in zip(sample.operands, (*problem.layout, "N"), sample.padding, strict=True):
+    for operand, letter, padding in zip(sample.operands, (*problem.layout, "N"), sample.padding, strict=True):
+        shape, strides = operand.shape, operand.strides
         line, step = (shape[0], strides[1]) if letter == "T" else (shape[1], strides[0])
         assert min(strides) == 1 and step == line + padding
 
@@ -104,5 +106,5 @@ def test_operands_do_not_overlap_themselves_and_have_the_layout(sample):
 def test_a_padded_sample_is_the_view_that_it_says():
     sample = Sample(Problem(3, 4, 5, "TN"), (1, 2, 3))
     memory = [np.zeros((5, 4))[:, :3].T, np.zeros((5, 6))[:, :4], np.zeros((3, 7))[:, :4]]
-    assert sample.operands == tuple((x.shape, tuple(stride // 8 for stride in x.strides)) for x in memory)
+    assert sample.operands == tuple(Meta(x.shape, tuple(stride // 8 for stride in x.strides)) for x in memory)
     assert str(sample) == "3,4,5,TN+1+2+3"

@@ -74,7 +74,7 @@ def cost(curve: Curve, layout: str, gpu: device.Gpu, watch: Stopwatch) -> float:
         return 0.0
     ratios = []
     for problem in problems(curve, layout):
-        a, b, c = (torch.randn(shape, device="cuda").as_strided(shape, strides) for shape, strides in dense(problem))
+        a, b, c = (torch.randn(x.shape, device="cuda").as_strided(x.shape, x.strides) for x in dense(problem))
         one, several = watch.medians([partial(sgemm, a, b, C=c, rung=RUNG, config=each) for each in tried], SECONDS)
         ratios.append(several / one)
     return max(1.0, statistics.geometric_mean(ratios))

@@ -67,7 +67,7 @@ def errors(asked: list[Problem]) -> list[float]:
     memory = [torch.randn(largest, device="cuda") for _ in range(2)]
     found = []
     for problem in track(asked, "errors of cuBLAS"):
-        a, b = (torch.as_strided(of, *how) for of, how in zip(memory, dense(problem)[:2], strict=True))
+        a, b = (of.as_strided(how.shape, how.strides) for of, how in zip(memory, dense(problem)[:2], strict=True))
         product = torch.mm(a, b)
         rows, columns = (torch.arange(0, most, -(-most // SAMPLED), device="cuda") for most in product.shape)
         exact = a[rows].double() @ b[:, columns].double()

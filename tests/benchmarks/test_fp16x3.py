@@ -66,8 +66,8 @@ def test_sample(group, number, sample, torch, stopwatch, measured, reported):
     gpu = device.open_gpu(0)
     tensors = Versus(torch, "cuda", gpu, stopwatch)
     torch.manual_seed(0)
-    a, b = (tensors._tensor(torch.randn, *operand) for operand in sample.operands[:2])
-    c, plain, theirs = (tensors._tensor(tensors._nan, *sample.operands[2]) for _ in range(3))
+    a, b = (tensors._tensor(torch.randn, operand) for operand in sample.operands[:2])
+    c, plain, theirs = (tensors._tensor(tensors._nan, sample.operands[2]) for _ in range(3))
     works = [
         lambda: sgemm(a, b, C=c, precision="fp16x3"),
         lambda: sgemm(a, b, C=plain),

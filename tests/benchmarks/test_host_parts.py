@@ -8,7 +8,8 @@ import pytest
 
 from fastsgemm import VectorizedConfig, rungs, sgemm
 from fastsgemm.geometry import layout, variants
-from fastsgemm.geometry.variants import Operand, Variant
+from fastsgemm.geometry.matrix import Operand
+from fastsgemm.geometry.variants import Variant
 from fastsgemm.heuristics.choice import choose as choose_way
 from fastsgemm.heuristics.choice import choose_config as choose_any
 from fastsgemm.heuristics.database import forget

@@ -18,7 +18,7 @@ from fastsgemm.errors import (
     NoDriverError,
     OperandError,
 )
-from fastsgemm.problem import DType
+from fastsgemm.geometry.layout import Meta
 
 
 class Exported:
@@ -187,20 +187,20 @@ def test_cupy_strides_of_either_sign(cupy_array, view, ordered):
     x = cupy_array(values)
     address, meta = arrays.library(x).view(x, 7, ordered)
     assert address == values.ctypes.data
-    assert meta == (values.shape, tuple(step // 4 for step in values.strides), 0, None, False, DType.F32)
+    assert meta == Meta(values.shape, tuple(step // 4 for step in values.strides))
     assert (7 in x.streams) is not ordered  # DLPack makes the stream wait
 
 
 def test_a_cupy_array_of_another_dtype(cupy_array):
     x = cupy_array(np.ones((2, 2)))
-    fault = arrays.library(x).view(x, 7, True)[1][3]
+    fault = arrays.library(x).view(x, 7, True)[1].fault
     assert str(fault("A")) == "A must be float32, got float64; float64 is not converted silently, cast it yourself"
 
 
 def test_cupy_strides_between_two_floats(cupy_array):
     x = cupy_array(np.zeros((2, 5), np.float32))
     x.strides = (18, 4)
-    fault = arrays.library(x).view(x, 7, True)[1][3]
+    fault = arrays.library(x).view(x, 7, True)[1].fault
     assert str(fault("A")) == "A must have strides that are multiples of 4 bytes, got (18, 4)"
 
 

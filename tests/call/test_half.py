@@ -131,6 +131,6 @@ def test_a_misaligned_16_bit_operand_is_named(device, on_device, random):
 def test_the_plan_converts_what_no_kernel_reads(device):
     problem = parse("512,512,512,NT,bf16xf32")
     request = of_problem(resolve("pipelined", precision="ieee"), problem)
-    first, product = plan_of(H200, request, variants.dense(problem), problem.dtypes).launches[:2]
+    first, product = plan_of(H200, request, variants.dense(problem)).launches[:2]
     assert first.kernel == copy_spec("copy_strided", FROM=DType.BF16, TO=DType.F32)
     assert product.kernel.file == "09_pipelined.cu" and product.depends_on(first)

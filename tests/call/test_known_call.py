@@ -345,7 +345,8 @@ def test_an_operand_that_is_given_twice_is_recognised_each_time(gpu, general):
     for b in (B, A, A, B, A):
         assert sgemm(A, b, C=C) is C
         np.testing.assert_allclose(C, A.numpy() @ b.numpy(), rtol=1e-4, atol=1e-5)
-    assert len(general) == 1 and [len(alike) for alike in gpu.recognised.values()] == [1]
+    # A product of one matrix with itself has a plan of its own: B might be A transposed.
+    assert len(general) == 2 and [len(alike) for alike in gpu.recognised.values()] == [1]
 
 
 def test_calls_that_are_refused_leave_nothing_that_later_calls_look_through(gpu, general):

@@ -2,12 +2,12 @@
 
 import itertools
 
-import numpy as np
 import pytest
 
 from fastsgemm.call.plan import Scalar, When
 from fastsgemm.call.product import plan_of
 from fastsgemm.device import DeviceInfo
+from fastsgemm.geometry.layout import Meta, row_major
 from fastsgemm.geometry.matrix import Base
 from fastsgemm.request import PLAIN, resolve
 
@@ -16,14 +16,14 @@ A100 = DeviceInfo("NVIDIA A100-SXM4-40GB", "sm_80", 166912, 108)
 
 
 def dense(*shapes):
-    return [(shape, tuple(int(np.prod(shape[d + 1 :])) for d in range(len(shape)))) for shape in shapes]
+    return [Meta(shape, row_major(shape)) for shape in shapes]
 
 
 PLANS = {
     "one launch": (H200, PLAIN, dense((512, 512), (512, 512), (512, 512))),
     "split-K": (H200, resolve("pipelined"), dense((64, 65536), (65536, 64), (64, 64))),
     "batch with a source": (H200, PLAIN, dense((3, 64, 32), (3, 32, 48), (3, 64, 48), (48,))),
-    "packed": (H200, PLAIN, [((60, 40), (300, 3)), *dense((40, 50)), ((60, 50), (200, 2))]),
+    "packed": (H200, PLAIN, [Meta((60, 40), (300, 3)), *dense((40, 50)), Meta((60, 50), (200, 2))]),
     "rung 11": (H200, resolve("fp16x3"), dense((256, 4096), (4096, 256), (256, 256))),
     "rung 11 on sm_80": (A100, resolve("fp16x3"), dense((256, 4096), (4096, 256), (256, 256))),
 }

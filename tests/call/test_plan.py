@@ -10,7 +10,7 @@ from python_kernels import PythonKernel
 
 from fastsgemm import BlockConfig, sgemm
 from fastsgemm.call.driver import LoadedPlan
-from fastsgemm.call.plan import Draft, Plan, Scalar, When
+from fastsgemm.call.plan import Draft, Scalar, When
 from fastsgemm.errors import DeviceError
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.jit.source import KernelSpec
@@ -90,15 +90,17 @@ def test_threads_that_share_a_plan_do_not_mix_their_arguments(device, on_device,
     assert not wrong and len(device.launched) == 200
 
 
-RANGES = [(0, 8), (-4, 12)]  # bytes of an operand: after its first element and, with negative strides, before it too
+# By the bytes of an operand: after its first element and, with negative strides, before it too.
+RANGES = {(0, 8): ((2,), (1,)), (-4, 12): ((2, 3), (-1, 1))}
 
 
 @pytest.mark.parametrize("source", RANGES)
 def test_what_is_written_lies_apart_where_no_byte_is_shared(device, source):
     far, at = 400, 40
     for a, b, c in itertools.product(RANGES, RANGES, RANGES):
-        plan = LoadedPlan(device, Plan(3, (), ranges=(*a, *b, *c)), 5)
-        with_source = LoadedPlan(device, Plan(3, (), ranges=(*a, *b, *c, *source)), 5)
+        *operands, read = (Matrix(Address(Base.A), *RANGES[each]) for each in (a, b, c, source))
+        plan = LoadedPlan(device, Draft(device).plan(3, operands), 5)
+        with_source = LoadedPlan(device, Draft(device).plan(3, [*operands, read]), 5)
         for place in range(16, 64, 4):
 
             def shared(low, high, place=place, written=c):

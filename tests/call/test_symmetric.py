@@ -14,7 +14,7 @@ from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ArgumentError, OperandError, ShapeError
 from fastsgemm.gemm import multiply_triangle
 from fastsgemm.geometry import variants
-from fastsgemm.geometry.layout import is_transpose
+from fastsgemm.geometry.layout import Meta, is_transpose
 from fastsgemm.geometry.matrix import Base
 from fastsgemm.problem import Problem, Sym, checked
 from fastsgemm.request import PLAIN, of_gram, resolve
@@ -126,12 +126,13 @@ def test_what_is_no_transpose_is_computed_whole(device, on_device, random):
 
 
 def test_is_transpose():
-    one = ((2, 3, 4), (12, 4, 1))
-    assert is_transpose(one, ((2, 4, 3), (12, 1, 4)))
-    assert is_transpose(((1, 3, 4), (7, 4, 1)), ((1, 4, 3), (12, 1, 4)))  # a batch of one has any step
-    assert not is_transpose(one, one) and not is_transpose(((3,), (1,)), ((3,), (1,)))
-    assert not is_transpose(one, ((2, 4, 3), (0, 1, 4))) and not is_transpose(one, ((4, 3), (1, 4)))
-    assert not is_transpose(((), ()), ((), ())) and not is_transpose(((3, 4), ()), ((4, 3), ()))
+    one = Meta((2, 3, 4), (12, 4, 1))
+    assert is_transpose(one, Meta((2, 4, 3), (12, 1, 4)))
+    assert is_transpose(Meta((1, 3, 4), (7, 4, 1)), Meta((1, 4, 3), (12, 1, 4)))  # a batch of one has any step
+    assert not is_transpose(one, one) and not is_transpose(Meta((3,), (1,)), Meta((3,), (1,)))
+    assert not is_transpose(one, Meta((2, 4, 3), (0, 1, 4))) and not is_transpose(one, Meta((4, 3), (1, 4)))
+    assert not is_transpose(Meta((), ()), Meta((), ()))
+    assert not is_transpose(Meta((3, 4), ()), Meta((4, 3), ()))
 
 
 @pytest.mark.parametrize("order", "CF")

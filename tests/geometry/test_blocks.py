@@ -5,8 +5,7 @@ import pytest
 
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Stored
-from fastsgemm.geometry.matrix import Address, Base, Matrix
-from fastsgemm.geometry.variants import Operand
+from fastsgemm.geometry.matrix import Address, Base, Matrix, Operand
 
 M, N, K = 40, 44, 48
 FIRST, SHAPE = (5, 7), (20, 12)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastsgemm.geometry import layout
-from fastsgemm.geometry.layout import Stored
+from fastsgemm.geometry.layout import Meta, Stored
 
 extents = st.integers(0, 6)
 shapes = st.tuples(extents, extents)
@@ -111,8 +111,8 @@ def test_even_and_odd_columns_of_a_large_buffer_do_not_overlap():
 def test_arrays_at_one_address_are_the_same_if_each_index_is_the_same_element(shape, steps, other_steps):
     same = addresses(shape, steps) == addresses(shape, other_steps)
     if 0 not in shape:  # else there are no elements to compare
-        assert layout.same_elements((shape, steps), (shape, other_steps)) == same
-    assert not layout.same_elements((shape, steps), ((shape[0] + 1, shape[1]), steps))
+        assert layout.same_elements(Meta(shape, steps), Meta(shape, other_steps)) == same
+    assert not layout.same_elements(Meta(shape, steps), Meta((shape[0] + 1, shape[1]), steps))
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3), (3, 1, 2, 4)])

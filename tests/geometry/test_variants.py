@@ -11,8 +11,7 @@ from fastsgemm.config import BlockConfig, PipelinedConfig, SharedTileConfig, Ski
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import Stored
-from fastsgemm.geometry.matrix import Address, Base, Matrix
-from fastsgemm.geometry.variants import Operand
+from fastsgemm.geometry.matrix import Address, Base, Matrix, Operand
 from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.rungs import IEEE, SKINNY_IN_ORDER, find
 
@@ -331,16 +330,14 @@ DENSE = st.builds(Problem, SMALL, SMALL, SMALL, st.sampled_from(LAYOUTS), st.int
 @given(DENSE)
 def test_dense_operands_lie_as_arrays_of_numpy(problem):
     batch = (problem.batch,) if problem.batch > 1 else ()
-    for (shape, strides), extents, letter in zip(
-        variants.dense(problem), ("MK", "KN", "MN"), (*problem.layout, "N"), strict=True
-    ):
+    for array, extents, letter in zip(variants.dense(problem), ("MK", "KN", "MN"), (*problem.layout, "N"), strict=True):
         rows, columns = (getattr(problem, name) for name in extents)
         x = (
             np.empty((*batch, columns, rows), np.int8).swapaxes(-1, -2)
             if letter == "T"
             else np.empty((*batch, rows, columns), np.int8)
         )
-        assert (shape, strides) == (x.shape, x.strides)
+        assert (array.shape, array.strides) == (x.shape, x.strides)
 
 
 @given(DENSE)

@@ -4,6 +4,7 @@ import pytest
 
 from fastsgemm import explain, known_devices
 from fastsgemm.geometry import variants
+from fastsgemm.geometry.matrix import Operand
 from fastsgemm.geometry.variants import dense_operands
 from fastsgemm.heuristics import conversion
 from fastsgemm.heuristics.choice import PREDICTED, choose
@@ -49,7 +50,7 @@ def halved_device():
 def test_a_batch_that_shares_an_operand_converts_it_once():
     fitted = knowledge(halved_device()).fitted
     a, _, _ = dense_operands(parse("64,64,64,bf16xf32,x8"))
-    shared = variants.Operand(a.shape, a.how, steps=(0,), dtype=a.dtype)
+    shared = Operand(a.shape, a.how, steps=(0,), dtype=a.dtype)
     moved = 6 * 64 * 64 / fitted.packing_bytes_per_ms
     assert conversion.cast_ms(fitted, shared, (8,)) == pytest.approx(fitted.packing_ms + moved)
     assert conversion.cast_ms(fitted, a, (8,)) == pytest.approx(fitted.packing_ms + 8 * moved)

@@ -9,7 +9,7 @@ from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Stored
-from fastsgemm.geometry.variants import Operand
+from fastsgemm.geometry.matrix import Operand
 from fastsgemm.heuristics import choice, database, ways
 from fastsgemm.heuristics.choice import choose
 from fastsgemm.heuristics.cost_model import CLOSE, CostModel

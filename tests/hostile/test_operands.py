@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fastsgemm import BlockConfig, sgemm
 from fastsgemm.call import arrays, checks
 from fastsgemm.errors import DeviceMismatchError, DTypeError, FastsgemmError, OperandError, ScalarError, StreamError
-from fastsgemm.problem import DType
+from fastsgemm.geometry.layout import Meta
 
 pytestmark = pytest.mark.usefixtures("on_host")
 
@@ -260,12 +260,12 @@ def test_hostile_tensors_as_the_device_path_reads_them(torch, tried):
     for tensor, message, library in found:
         if "redefines operations" in message:
             continue  # refused by its class, before anything is read
-        address, (_, _, _, fault, *_) = library.view(tensor, 0, True)
-        assert address == 0 and message in str(fault("A"))
+        address, meta = library.view(tensor, 0, True)
+        assert address == 0 and message in str(meta.fault("A"))
         tried("operand: tensor without numbers of its own", 1)
     plain = torch.ones(2, 3)
-    assert library.view(plain, 0, True) == (plain.data_ptr(), ((2, 3), (3, 1), -1, None, False, DType.F32))
-    assert library.view(torch.ones(0, 3), 0, True)[1][3] is None  # has no memory and needs none
+    assert library.view(plain, 0, True) == (plain.data_ptr(), Meta((2, 3), (3, 1), device=-1))
+    assert library.view(torch.ones(0, 3), 0, True)[1].fault is None  # has no memory and needs none
 
 
 @pytest.mark.gpu
@@ -297,7 +297,7 @@ def test_a_faulty_shape_does_not_hide_the_fault(device, on_device, monkeypatch, 
 
     class Library(type(arrays.library(on_device(ONES)))):
         def view(self, x, handle, ordered):
-            return 0, ((), (), 0, lambda name: OperandError(f"{name} is a nested tensor"), False, DType.F32)
+            return 0, Meta((), (), fault=lambda name: OperandError(f"{name} is a nested tensor"))
 
     monkeypatch.setitem(arrays.by_type, Nested, Library())
     for operands, name in (((on_device(ONES), Nested()), "B"), ((Nested(), on_device(ONES)), "A")):

@@ -7,6 +7,7 @@ pytest.importorskip("jax")
 
 from numpy.lib.stride_tricks import as_strided
 
+from fastsgemm.geometry.layout import Meta
 from fastsgemm.jax import contraction
 
 CONTRACTIONS = (
@@ -27,8 +28,7 @@ def test_the_matrices_hold_what_is_contracted(subscripts, ones):
     metas = contraction.metas(labels, a.shape, b.shape)
     c = np.zeros(contraction.shape_of_result(labels, a.shape, b.shape), np.float32)
     views = [
-        as_strided(x, shape, [4 * step for step in strides])
-        for x, (shape, strides, *_) in zip((a, b, c), metas, strict=True)
+        as_strided(x, meta.shape, [4 * step for step in meta.strides]) for x, meta in zip((a, b, c), metas, strict=True)
     ]
     for index in np.ndindex(views[2].shape[:-2]):
         views[2][index] = views[0][index] @ views[1][index]
@@ -37,7 +37,7 @@ def test_the_matrices_hold_what_is_contracted(subscripts, ones):
 
 def test_neighbouring_rows_of_a_batch_are_rows_of_one_product():
     of_a, of_b, of_c = contraction.metas(contraction.labels_of("bik,kj->bij"), (3, 4, 5), (5, 6))
-    assert [each[:2] for each in (of_a, of_b, of_c)] == [((12, 5), (5, 1)), ((5, 6), (6, 1)), ((12, 6), (6, 1))]
+    assert (of_a, of_b, of_c) == (Meta((12, 5), (5, 1)), Meta((5, 6), (6, 1)), Meta((12, 6), (6, 1)))
 
 
 def test_labels_that_are_not_summed_in_one_order_have_no_matrices():
@@ -51,6 +51,16 @@ def test_labels_that_are_not_summed_in_one_order_have_no_matrices():
 )  # fmt: skip
 def test_of_matmul(dimensions, subscripts):
     assert contraction.of_matmul(*dimensions) == subscripts
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "left"),
+    [((2, 3), (3, 4), ("mk,kn->mn", [], [])), ((1, 2, 3), (7, 3, 4), ("mk,akn->amn", [0], [])),
+     ((5, 2, 3), (1, 3, 4), ("amk,kn->amn", [], [0])), ((1, 2, 3), (1, 3, 4), ("amk,akn->amn", [], [])),
+     ((5, 1, 2, 3), (1, 7, 3, 4), ("amk,bkn->abmn", [1], [0])), ((3,), (7, 3, 4), ("k,akn->an", [], []))],
+)  # fmt: skip
+def test_dimensions_that_are_repeated_are_left_out(a, b, left):
+    assert contraction.of_broadcast(a, b) == left
 
 
 @pytest.mark.parametrize(

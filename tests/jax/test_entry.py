@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("jax")
 
 from fastsgemm.call.arrays.library import KINDS
-from fastsgemm.call.product import make_plan
+from fastsgemm.call.product import plan_of
 from fastsgemm.geometry.matrix import Base
 from fastsgemm.jax import contraction
 from fastsgemm.jax.entry import Array, Case, entries
@@ -28,7 +28,7 @@ def bits(subscripts, a, b, alpha=ALPHA, beta=BETA, *, traced, request=None, devi
     shape = contraction.shape_of_result(labels, a, b)
     A, B, C = (np.random.default_rng(0).standard_normal(each).astype(np.float32) for each in (a, b, shape))
     A, B = (x.astype(KINDS[dtype]) if dtype else x for x, dtype in zip((A, B), dtypes, strict=True))
-    plan = make_plan(machine.device, request, contraction.metas(labels, a, b, dtypes), (0, 0, 0))
+    plan = plan_of(machine.device, request, contraction.metas(labels, a, b, dtypes))
     wanted, result = C.copy(), C.copy()
     arrays = {Base.A: A.ravel(), Base.B: B.ravel(), Base.C: wanted.reshape(-1)}
     gemm.run(plan, machine, arrays, np.float32(alpha), np.float32(beta))
@@ -108,7 +108,7 @@ def test_fp16x3(alpha):
 @pytest.mark.parametrize(("a", "b"), [((4096, 4096),) * 2, ((64, 64),) * 2, ((8, 4096), (4096, 4096))])
 def test_an_entry_costs_nothing(a, b):
     device = Machine("sm_90").device
-    plan = make_plan(device, resolve(), contraction.metas(contraction.labels_of("ik,kj->ij"), a, b), (0, 0, 0))
+    plan = plan_of(device, resolve(), contraction.metas(contraction.labels_of("ik,kj->ij"), a, b))
     for entry in entries(plan, Case(1.0, 0.0, plan.K)):
         kernel = entry.launch.kernel
         arch = target(kernel.file, device.arch)
@@ -118,15 +118,15 @@ def test_an_entry_costs_nothing(a, b):
 
 
 def test_only_what_may_be_launched_is_there():
-    plan = make_plan(Machine("sm_80").device, resolve("fp16x3"), contraction.metas(
-        contraction.labels_of("ik,kj->ij"), (40, 130), (130, 72)), (0, 0, 0))  # fmt: skip
+    plan = plan_of(Machine("sm_80").device, resolve("fp16x3"), contraction.metas(
+        contraction.labels_of("ik,kj->ij"), (40, 130), (130, 72)))  # fmt: skip
     of = {alpha: len(entries(plan, Case(alpha, 0.0, plan.K))) for alpha in (0.0, 1.0, None)}
     assert of[0.0] == 1 < of[1.0] == of[None] - 1
 
 
 def test_a_workspace_goes_from_a_launch_to_the_next():
-    plan = make_plan(Machine("sm_90").device, resolve(), contraction.metas(
-        contraction.labels_of("ik,kj->ij"), (64, 2000), (2000, 64)), (0, 0, 0))  # fmt: skip
+    plan = plan_of(Machine("sm_90").device, resolve(), contraction.metas(
+        contraction.labels_of("ik,kj->ij"), (64, 2000), (2000, 64)))  # fmt: skip
     product, sum_ = entries(plan, Case(1.0, 1.0, plan.K))
     assert (product.operands, product.results) == (("A", "B"), ("WORKSPACE",))
     assert (sum_.operands, sum_.results, sum_.aliases) == (("C", "WORKSPACE"), ("C",), {0: 0})
@@ -134,8 +134,8 @@ def test_a_workspace_goes_from_a_launch_to_the_next():
 
 def test_kernels_that_differ_have_different_names():
     one, two = (
-        entries(make_plan(Machine("sm_90").device, resolve(), contraction.metas(
-            contraction.labels_of("ik,kj->ij"), a, b), (0, 0, 0)), Case(1.0, 0.0, a[1]))[0]
+        entries(plan_of(Machine("sm_90").device, resolve(), contraction.metas(
+            contraction.labels_of("ik,kj->ij"), a, b)), Case(1.0, 0.0, a[1]))[0]
         for a, b in (((33, 40), (40, 50)), ((256, 256), (256, 256)))
     )  # fmt: skip
     assert one.launch.kernel.name == two.launch.kernel.name

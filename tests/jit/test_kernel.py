@@ -21,11 +21,11 @@ STREAM = 5
 
 
 def get(gpu, rung, config, variant):
-    return kernel.get(gpu, source.rung_spec(rung, config, variant), config.shared_bytes, STREAM)
+    return kernel.ready(gpu, source.rung_spec(rung, config, variant), config.shared_bytes, STREAM)
 
 
 def helper(gpu, name):
-    return kernel.get(gpu, source.helper_spec(name), 0, STREAM)
+    return kernel.ready(gpu, source.helper_spec(name), 0, STREAM)
 
 
 OK = driver.CUresult.CUDA_SUCCESS

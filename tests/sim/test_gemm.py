@@ -15,7 +15,7 @@ from fastsgemm import resources, rungs
 from fastsgemm.errors import ConfigError, OverlapError, ShapeError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Stored
-from fastsgemm.geometry.variants import Operand
+from fastsgemm.geometry.matrix import Operand
 from fastsgemm.heuristics import database
 from fastsgemm.jit import source
 from fastsgemm.ladder.measured import has_several_chains

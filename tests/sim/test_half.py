@@ -8,6 +8,8 @@ from fastsgemm.call.arrays.library import BFLOAT16
 from fastsgemm.config import SkinnyConfig
 from fastsgemm.errors import DTypeError
 from fastsgemm.geometry import variants
+from fastsgemm.geometry.layout import Meta
+from fastsgemm.geometry.matrix import operand_of
 from fastsgemm.host import as_float32, write
 from fastsgemm.jit.source import rung_spec
 from fastsgemm.problem import DTYPES, DType
@@ -64,7 +66,7 @@ def test_rung_10_reads_16_bit_operands_and_gives_the_bits_of_their_casts(random,
 
 def width_of(x):
     """The elements of a load of an operand."""
-    return variants.operand_of((x.shape, [step // x.itemsize for step in x.strides])).width
+    return operand_of(Meta(x.shape, [step // x.itemsize for step in x.strides])).width
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])

@@ -10,8 +10,7 @@ from fastsgemm.call import packing
 from fastsgemm.call.plan import Draft
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry.layout import Stored
-from fastsgemm.geometry.matrix import Base
-from fastsgemm.geometry.variants import Operand
+from fastsgemm.geometry.matrix import Base, Operand
 from fastsgemm.sim.gemm import run, sgemm
 from fastsgemm.sim.machine import Machine
 

@@ -12,8 +12,7 @@ from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
 from fastsgemm.geometry.layout import Stored, row_major, stored
-from fastsgemm.geometry.matrix import Address, Base, Matrix
-from fastsgemm.geometry.variants import Operand
+from fastsgemm.geometry.matrix import Address, Base, Matrix, Operand
 from fastsgemm.jit import source as jit_source
 from fastsgemm.sim import Machine, Region
 from fastsgemm.sim.errors import RaceError, UnwrittenSharedError

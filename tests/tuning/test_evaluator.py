@@ -16,12 +16,13 @@ from fastsgemm.config import BlockConfig, PipelinedConfig, WarptiledConfig
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMemoryError, TuningError
 from fastsgemm.geometry import variants
+from fastsgemm.geometry.layout import Meta
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.heuristics import curve_problems, database
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import cache, kernel, source
 from fastsgemm.measure import cublas
-from fastsgemm.problem import LAYOUTS, DType, Problem, spell
+from fastsgemm.problem import LAYOUTS, Problem, spell
 from fastsgemm.tuning import evaluator, spaces, tuner
 from fastsgemm.tuning.evaluator import Evaluator, Job, job_of
 
@@ -57,7 +58,7 @@ class HostArray:
 
     @property
     def view(self):
-        return self.pointer, (self.shape, (self.shape[1], 1), 0, None, False, DType.F32)
+        return self.pointer, Meta(self.shape, (self.shape[1], 1))
 
     def upload(self, source):
         self.values.reshape(-1)[: source.size] = source.reshape(-1)
@@ -136,8 +137,8 @@ def checked_problem(python_evaluator, monkeypatch):
 
     def multiply(gpu, handle, request, operands, alpha, beta):
         a, b, _ = operands
-        (M, K), (_, N) = a[1][0], b[1][0]
-        seen.append(Problem(M, N, K, "".join("N" if view[1][1][1] == 1 else "T" for view in (a, b))))
+        (M, K), (_, N) = a[1].shape, b[1].shape
+        seen.append(Problem(M, N, K, "".join("N" if view[1].strides[1] == 1 else "T" for view in (a, b))))
 
     monkeypatch.setattr(evaluator, "multiply", multiply)
 
@@ -498,7 +499,7 @@ def test_a_wrong_kernel_is_found_out(real, monkeypatch):
     job = job_of("sm_90", WARP, GOOD, Problem(512, 512, 512))
     other = Variant(True, False, *([job.variant.vec_a] * 3))  # the same geometry, but A is read as if column-major
     spec = source.rung_spec(WARP, GOOD, other)
-    wrong = kernel.get(real.gpu, spec, GOOD.shared_bytes, LEGACY_STREAM)
+    wrong = kernel.ready(real.gpu, spec, GOOD.shared_bytes, LEGACY_STREAM)
     monkeypatch.setitem(real.gpu.kernels, source.rung_spec(WARP, GOOD, job.variant), wrong)
     assert "wrong result" in real.check(job)
 

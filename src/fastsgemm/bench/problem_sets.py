@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from fastsgemm.geometry import variants
-from fastsgemm.geometry.layout import Lying
-from fastsgemm.geometry.variants import Call, Operand
+from fastsgemm.geometry.layout import Meta
+from fastsgemm.geometry.matrix import Operand, operand_of
+from fastsgemm.geometry.variants import Call
 from fastsgemm.problem import LAYOUTS as OPERAND_LAYOUTS
-from fastsgemm.problem import DType, Problem, spell
+from fastsgemm.problem import Problem, spell
 from fastsgemm.tuning.spaces import skinny, standard_set
 
 SEED = 107  # of the random problems; a new one whenever something was changed after a look at these
@@ -51,19 +52,19 @@ class Sample:
     padding: tuple[int, int, int] = (0, 0, 0)
 
     @property
-    def operands(self) -> tuple[Lying, ...]:
-        """Shapes and strides of A, B and C, in floats. A batch is the first of three dimensions."""
+    def operands(self) -> tuple[Meta, ...]:
+        """A, B and C. A batch is the first of three dimensions."""
         found = []
-        for (shape, strides), padding in zip(variants.dense(self.problem), self.padding, strict=True):
-            *_, down, right = strides
+        for array, padding in zip(variants.dense(self.problem), self.padding, strict=True):
+            shape, (*_, down, right) = array.shape, array.strides
             lines, inner = (shape[-2], (down + padding, 1)) if right == 1 else (shape[-1], (1, right + padding))
-            found.append((shape, (*(lines * max(inner) for _ in shape[:-2]), *inner)))
+            found.append(Meta(shape, (*(lines * max(inner) for _ in shape[:-2]), *inner), array.dtype))
         return tuple(found)
 
     @property
     def leading_dimensions(self) -> tuple[int, ...]:
         """lda, ldb and ldc."""
-        return tuple(max(strides[-2:]) for _, strides in self.operands)
+        return tuple(max(each.strides[-2:]) for each in self.operands)
 
     @property
     def call(self) -> Call:
@@ -73,7 +74,7 @@ class Sample:
     @property
     def described(self) -> tuple[Operand, ...]:
         """A, B and C, at aligned addresses."""
-        return tuple(map(variants.operand_of, self.operands, (*self.problem.dtypes, DType.F32)))
+        return tuple(map(operand_of, self.operands))
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -192,7 +193,7 @@ def _draw(count: int, seed: int, least: int, most: int, wanted: Callable[[Proble
         M, N, K = (_extent(generator, least, most, multiple) for _ in range(3))
         problem = Problem(M, N, K, OPERAND_LAYOUTS[layout])
         padding = _PADDINGS[turn // 2 % len(_PADDINGS)]
-        a, b, c = (_padding(generator, padding, how) for _, how in variants.dense(problem))
+        a, b, c = (_padding(generator, padding, each.strides) for each in variants.dense(problem))
         sample = Sample(problem, (a, b, c))
         if wanted(problem) and sample.call.problem not in _TUNED and sample not in found:
             found.append(sample)

@@ -11,6 +11,7 @@ from fastsgemm.bench.problem_sets import Sample, size_class
 from fastsgemm.call.product import plan_of
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.gemm import sgemm
+from fastsgemm.geometry.layout import Meta
 from fastsgemm.heuristics.choice import choose
 from fastsgemm.jit import compiler, kernel
 from fastsgemm.problem import as_data
@@ -44,12 +45,12 @@ class Versus:
         torch = self._torch
         torch.manual_seed(0)
         a, b = (
-            self._tensor(torch.randn, *operand).to(getattr(torch, dtype.numpy_name))
-            for operand, dtype in zip(sample.operands, sample.problem.dtypes, strict=False)
+            self._tensor(torch.randn, operand).to(getattr(torch, operand.dtype.numpy_name))
+            for operand in sample.operands[:2]
         )
         if sample.problem.symmetric:
             b = a.mT
-        c, theirs = (self._tensor(self._nan, *sample.operands[2]) for _ in range(2))
+        c, theirs = (self._tensor(self._nan, sample.operands[2]) for _ in range(2))
         error, cublas_error = self._check(sample, a, b, c, theirs)
         times = self._stopwatch.samples([self._ours(sample, a, b, c), self._cublas(sample, a, b, theirs)], seconds)
         ms, cublas_ms = map(statistics.median, times)
@@ -90,12 +91,12 @@ class Versus:
             return lambda: product(a, b, out=c)
         return lambda: product(a.float(), b.float(), out=c)
 
-    def _tensor(self, make: Any, shape: Sequence[int], strides: Sequence[int]) -> Any:
+    def _tensor(self, make: Any, operand: Meta) -> Any:
         """Return a tensor with this shape and these strides, a view of whole lines that `make` allocates."""
-        *batch, rows, columns = shape
-        *steps, down, right = strides
+        *batch, rows, columns = operand.shape
+        *_, down, right = operand.strides
         if right != 1:
-            return self._tensor(make, (*batch, columns, rows), (*steps, right, down)).mT
+            return make((*batch, columns, max(right, rows)), device=self._device)[..., :rows].mT
         return make((*batch, rows, max(down, columns)), device=self._device)[..., :columns]
 
     def _nan(self, shape: Sequence[int], device: str) -> Any:
@@ -138,8 +139,6 @@ def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
     wanted = {
         launch.kernel
         for sample in samples
-        for launch in plan_of(
-            gpu, of_problem(resolve(**_how(sample)), sample.problem), sample.operands, sample.problem.dtypes
-        ).launches
+        for launch in plan_of(gpu, of_problem(resolve(**_how(sample)), sample.problem), sample.operands).launches
     }
     return len(list(compiler.on_all_cores(lambda one: kernel.cubin(one, gpu.arch), wanted)))

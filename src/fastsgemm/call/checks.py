@@ -21,6 +21,7 @@ from fastsgemm.errors import (
     ShapeError,
 )
 from fastsgemm.geometry import layout
+from fastsgemm.geometry.layout import Meta
 from fastsgemm.problem import MAX_EXTENT, DType
 from fastsgemm.request import Request
 from fastsgemm.rungs import Rung
@@ -208,6 +209,23 @@ def output(shape: layout.Extents, strides: layout.Extents, readonly: bool, name:
             f"elements of {name} share memory (shape {tuple(shape)}, strides {tuple(strides)} elements); "
             f"an expanded or overlapping view cannot be written; pass a copy of {name}, or no {name} to get a new array"
         )
+
+
+def overlap(operands: Sequence[tuple[int, Meta]], output: str = "C") -> None:
+    """Raise `OverlapError` if what is written shares an element with another operand.
+
+    Parameters
+    ----------
+    operands : sequence of (int, Meta)
+        Addresses and the rest of A, B, what is written and, if it is another array, C.
+    output : str
+        What the caller calls the array that is written.
+    """
+    address, written = operands[2]
+    for name, (other_address, other) in zip(("A", "B", "C"), (*operands[:2], *operands[3:]), strict=False):
+        shapes = (tuple(each) for each in (written.shape, written.strides, other.shape, other.strides))
+        items = written.dtype.item, other.dtype.item
+        apart(name, layout.overlap(other_address - address, *shapes, items), output)
 
 
 def apart(name: str, shared: bool | None, output: str = "C") -> None:

@@ -14,16 +14,16 @@ import numpy as np
 
 from fastsgemm.call import half
 from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
+from fastsgemm.call.reduction import add_reduction
 from fastsgemm.call.splitting import Pairs, Unsplit, add_split, maxima_bytes, pairs_at
 from fastsgemm.config import Fp16x3Config
 from fastsgemm.geometry import fp16x3 as geometry
-from fastsgemm.geometry import grid
-from fastsgemm.geometry.batch import Batch, BatchAndSource
+from fastsgemm.geometry.batch import Batch
 from fastsgemm.geometry.fp16x3 import SplitArrays, TileConfig, Tiling
 from fastsgemm.geometry.layout import Pair, line_vector
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.heuristics.choice import Choice
-from fastsgemm.jit.source import helper_spec, spec
+from fastsgemm.jit.source import spec
 from fastsgemm.problem import Dtypes, Sym
 
 _PURPOSE = "the split operands of fp16x3"
@@ -80,16 +80,10 @@ def add_product(
 
 def _add_scale(draft: Draft, sym: Sym, c: Matrix, source: Matrix | None) -> None:
     """Add C <- beta * C, or beta times the source, for what has nothing to multiply: the sum of no parts."""
-    rows, columns = c.rows_and_columns
-    blocks, threads = grid.reduction_blocks(rows, columns, 0, sym=sym)
     nothing = (0,) * len(c.extents)
-    batch = Batch(c.extents, nothing, nothing, c.steps)
-    last = batch if source is None else BatchAndSource(batch, source)
-    draft.add(
-        helper_spec("reduce_parts", int(source is not None), sym), (blocks, *batch.grid), threads,
-        (np.int32(rows), np.int32(columns), np.int32(0), 0, 0, Scalar.ALPHA, Scalar.BETA, c, *c.inner_strides, last),
-        writes=(Write(c, sym in (Sym.WHOLE, Sym.BOTH), beta_read(source)),), when=When.READS_NOTHING,
-    )  # fmt: skip
+    last = Batch(c.extents, nothing, nothing, c.steps).with_source(source)
+    counts = (*c.rows_and_columns, 0)
+    add_reduction(draft, counts, None, c, c.inner_strides, last, sym, when=When.READS_NOTHING)
 
 
 class _Target(NamedTuple):

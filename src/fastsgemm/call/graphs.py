@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastsgemm import device
-from fastsgemm.call.arguments import Arguments, Values
+from fastsgemm.call.launches import Arguments, Values
 from fastsgemm.call.plan import Launch
 from fastsgemm.device import OUT_OF_MEMORY
 from fastsgemm.errors import DeviceError

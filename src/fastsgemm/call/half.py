@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
+from fastsgemm.call.reduction import add_reduction
 from fastsgemm.config import Fp16x3Config
 from fastsgemm.geometry import fp16x3 as geometry
-from fastsgemm.geometry import grid
-from fastsgemm.geometry.batch import ONE_PRODUCT, BatchAndSource
+from fastsgemm.geometry.batch import ONE_PRODUCT
 from fastsgemm.geometry.fp16x3 import BLOCK_K
 from fastsgemm.geometry.layout import ITEM, line_vector
 from fastsgemm.geometry.matrix import Matrix
 from fastsgemm.heuristics.choice import Choice
-from fastsgemm.jit.source import helper_spec, spec
+from fastsgemm.jit.source import spec
 from fastsgemm.problem import Sym
 
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
@@ -69,12 +69,5 @@ def add_product(
         writes=(Write(into, not of_kernel, read),), shared_bytes=shared_bytes, when=When.READS,
     )  # fmt: skip
     if t.parts > 1:
-        adders, threads = grid.reduction_blocks(M, N, t.parts, sym=sym)
-        draft.add(
-            helper_spec("reduce_parts", int(source is not None), sym), (adders,), threads,
-            (
-                *map(np.int32, (M, N, t.parts)), into, M * N, Scalar.ALPHA, Scalar.BETA, c, *c.inner_strides,
-                ONE_PRODUCT if source is None else BatchAndSource(ONE_PRODUCT, source),
-            ),
-            writes=(Write(c, sym in (Sym.WHOLE, Sym.BOTH), beta_read(source)),), early=True, when=When.READS,
-        )  # fmt: skip
+        last = ONE_PRODUCT.with_source(source)
+        add_reduction(draft, (M, N, t.parts), into, c, c.inner_strides, last, sym, early=True, when=When.READS)

@@ -1,7 +1,7 @@
 """One product by kernels of precision ``ieee``.
 
-With split-K, each part of K writes its partial sums to workspace, and a second kernel adds them up in a fixed order, so
-that the same call gives the same bits every time.
+With split-K, each part of K writes its partial sums to workspace, and a second kernel adds them up, see
+`fastsgemm.call.reduction`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from msgspec.structs import replace
 
 from fastsgemm.call import packing
 from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
+from fastsgemm.call.reduction import add_reduction
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.batch import BatchAndSource
 from fastsgemm.geometry.layout import ITEM, row_major
-from fastsgemm.geometry.matrix import Matrix
-from fastsgemm.geometry.variants import Call, Operand
+from fastsgemm.geometry.matrix import Matrix, Operand
+from fastsgemm.geometry.variants import Call
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.shares import Share
 from fastsgemm.heuristics.ways import pack
-from fastsgemm.jit.source import helper_spec, rung_spec
+from fastsgemm.jit.source import rung_spec
 from fastsgemm.problem import Sym
 
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
@@ -58,7 +58,7 @@ def add_product(
     if source is not None and not all(share.rung.reads_source for share in shares):
         packing.add_copy(draft, source, c, When.BETA)
         source = None
-    lying_a, lying_b, lying_c = map(variants.as_read, (a, b, c))
+    lying_a, lying_b, lying_c = (each.operand for each in (a, b, c))
     reads = [_read_by(share, lying_a, lying_b) for share in shares]
     packed: dict[tuple[str, Operand], Matrix] = {}  # A and B may be read alike, so by name, too
     for of_a, of_b in reads:  # all copies come first: a share may begin before the one before it has ended
@@ -94,7 +94,7 @@ def _read_by(share: Share, a: Operand, b: Operand) -> tuple[Operand, Operand]:
 
 def _in_memory(read: Operand, matrix: Matrix) -> Operand:
     """Return how a matrix is read; the lines of one that was packed are known already."""
-    return read if read.padded else variants.as_read(matrix)
+    return read if read.padded else matrix.operand
 
 
 def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: Matrix, *, early: bool) -> None:
@@ -112,17 +112,18 @@ def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: 
     M, N, parts_apart = np.int32(problem.M), np.int32(problem.N), problem.M * problem.N
     variant = variants.variant_for(rung, call, config, database.fitted(draft.traits.arch).peeled_tiles)
     blocks = (grid.blocks(config, problem), *call.batch.grid)
-    last: Argument = call.batch if call.source is None else BatchAndSource(call.batch, call.source)
     alpha: Argument = Scalar.ALPHA
     beta: Argument = Scalar.BETA
-    into = Write(c, call.sym in (Sym.WHOLE, Sym.BOTH), beta_read(call.source))
-    written, ldc = into, call.ldc
+    last: Argument
     if parts > 1:  # alpha and beta are for the sum
         alpha, beta, ldc = _ONE, _ZERO, problem.N
         count = parts * parts_apart * call.batch.count
         sums = Matrix(draft.reserve(ITEM * count, "the partial sums of split-K"), (count,), (1,), name="W")
         sums_apart = row_major(call.batch.extents, size=parts * parts_apart)
         written, last = Write(sums, not call.sym), replace(call.batch, c=sums_apart)
+    else:
+        written, ldc = Write(c, not call.sym.leaves_one, beta_read(call.source)), call.ldc
+        last = call.batch.with_source(call.source)
     of_parts: list[Argument] = []
     if rung.splits:
         of_parts = [np.int32(chunk), parts_apart]
@@ -134,15 +135,6 @@ def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: 
         writes=(written,), shared_bytes=config.shared_bytes, early=early,
     )  # fmt: skip
     if parts > 1:
-        batch = replace(call.batch, a=sums_apart)
-        in_order, read_source = config.segment > 0, int(call.source is not None)
-        adders, threads = grid.reduction_blocks(problem.M, problem.N, parts, in_order, call.sym)
-        draft.add(
-            helper_spec("reduce_segments" if in_order else "reduce_parts", read_source, call.sym),
-            (adders, *blocks[1:]), threads,
-            (
-                M, N, np.int32(parts), sums, parts_apart, Scalar.ALPHA, Scalar.BETA, c, *call.strides_c,
-                batch if call.source is None else BatchAndSource(batch, call.source),
-            ),
-            writes=(into,), early=True,
-        )  # fmt: skip
+        batch = replace(call.batch, a=sums_apart).with_source(call.source)
+        counts, in_order = (problem.M, problem.N, parts), config.segment > 0
+        add_reduction(draft, counts, sums, c, call.strides_c, batch, call.sym, in_order, early=True)

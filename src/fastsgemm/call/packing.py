@@ -11,8 +11,7 @@ import numpy as np
 from fastsgemm.call.plan import Draft, When, Write
 from fastsgemm.geometry.batch import Batch
 from fastsgemm.geometry.layout import ITEM
-from fastsgemm.geometry.matrix import Matrix
-from fastsgemm.geometry.variants import Operand
+from fastsgemm.geometry.matrix import Matrix, Operand
 from fastsgemm.jit.source import HELPERS, copy_spec
 from fastsgemm.problem import DType
 

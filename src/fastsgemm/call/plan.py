@@ -6,7 +6,7 @@ not depend on addresses, alpha and beta: where a kernel takes one of them, its a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from msgspec import Struct
 from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import grid
 from fastsgemm.geometry.batch import Batch, BatchAndSource
+from fastsgemm.geometry.layout import byte_range
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.jit.source import KernelSpec
 
@@ -127,16 +128,24 @@ class Plan(Struct, frozen=True, gc=False):
         Bytes of device memory that its launches share.
     purpose : str
         What the workspace is for.
-    ranges : tuple of int
-        First and one-past-last byte of A, B, what is written and, where there is one, the source, relative to their
-        first elements.
+    bounds : tuple of int
+        Two for A, for B and for the source: what is written may share memory with one only if that begins so many bytes
+        after it, between the two. Zeros where that cannot be.
     """
 
     K: int
     launches: tuple[Launch, ...]
     workspace: int = 0
     purpose: str = ""
-    ranges: tuple[int, ...] = (0,) * 6
+    bounds: tuple[int, int, int, int, int, int] = (0, 0, 0, 0, 0, 0)
+
+    def apart(self, a: int, b: int, c: int, source: int) -> bool:
+        """Return whether the bytes that are written lie apart from those of the other operands, at these addresses.
+
+        Where they do not, elements may still be apart.
+        """
+        from_a, to_a, from_b, to_b, from_source, to_source = self.bounds
+        return not (from_a < a - c < to_a or from_b < b - c < to_b or from_source < source - c < to_source)
 
     def scalars(self, alpha: float, beta: float) -> tuple[float, int]:
         """Return alpha and the steps of k as kernels get them: no steps where A and B are not to be read."""
@@ -199,6 +208,11 @@ class Draft:
             end = max(end, self.size)
         self.size = end
 
-    def plan(self, K: int, ranges: tuple[int, ...] = (0,) * 6) -> Plan:
-        """Return the plan; without ranges, the operands are known to lie apart."""
-        return Plan(K, tuple(self.launches), self.size, " and ".join(self._purposes), ranges)
+    def plan(self, K: int, operands: Sequence[Matrix] = ()) -> Plan:
+        """Return the plan of A, B, what is written and the source; without them, they are known to lie apart."""
+        bounds = [0, 0, 0, 0, 0, 0]
+        ranges = [byte_range(each.shape, each.strides, each.dtype.item) for each in operands]
+        if ranges:
+            first, end = ranges.pop(2)
+            bounds[: 2 * len(ranges)] = [bound for low, high in ranges for bound in (first - high, end - low)]
+        return Plan(K, tuple(self.launches), self.size, " and ".join(self._purposes), tuple(bounds))  # type: ignore[arg-type]  # six

@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
 from fastsgemm.call import arrays, checks, fp16x3, ieee, packing
-from fastsgemm.call.arrays import HOST, Meta
+from fastsgemm.call.arrays import HOST
 from fastsgemm.call.plan import Draft, Plan, When
 from fastsgemm.device import DeviceTraits
-from fastsgemm.geometry import layout, variants
 from fastsgemm.geometry.batch import DIMENSIONS, merged
-from fastsgemm.geometry.layout import Lying
+from fastsgemm.geometry.layout import Meta, is_transpose
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.heuristics.choice import Choice, choose
 from fastsgemm.heuristics.fp16x3 import check_config, require_batch, require_tensor_cores
-from fastsgemm.problem import FLOAT32, DType, Sym
-from fastsgemm.request import Request
+from fastsgemm.problem import DType, Sym
+from fastsgemm.request import Request, checked
 
 _BASES = tuple(
     (Address(base), name) for base, name in ((Base.A, "A"), (Base.B, "B"), (Base.C, "C"), (Base.SOURCE, "S"))
 )
+_APART = (0, 16, 32, 48)  # addresses that are aligned and differ
 
 
-def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], misaligned: Sequence[int]) -> Plan:
+def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], addresses: Sequence[int]) -> Plan:
     """Return what a product launches on a device with these traits.
 
     Parameters
     ----------
     traits : DeviceTraits
     request : Request
-        With what the addresses say of it; see `fastsgemm.request.of_operands`.
     metas : sequence of Meta
         Of A, B, what is written and, if that is another array, C.
-    misaligned : sequence of int
-        Their addresses modulo 16, in bytes.
+    addresses : sequence of int
+        Theirs. The plan is for all that are the same modulo 16 bytes, of which A and B are one where they are here: if
+        B is A transposed, in the same memory, the result is symmetric.
 
     Raises
     ------
@@ -46,40 +45,33 @@ def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], mis
     ConfigError, DeviceError
         The config is not legal on the device, or the device is too old for the rung.
     """
-    _check(traits, request, metas, misaligned)
+    _check(traits, request, metas, addresses)
+    operands = [
+        Matrix(base, tuple(meta.shape), tuple(meta.strides), address & 15, name, meta.dtype)
+        for (base, name), meta, address in zip(_BASES, metas, addresses, strict=False)
+    ]
+    a, b, c, *_ = operands
+    # The bits of a matrix may be seen as another type, too.
+    gram = addresses[0] == addresses[1] and a.dtype is b.dtype and is_transpose(a, b)
+    request = checked(request, gram)
     draft = Draft(traits)
-    ranges: list[int] = []
-    operands: list[Matrix] = []
-    for (address, name), meta, misalignment in zip(_BASES, metas, misaligned, strict=False):
-        shape, strides = tuple(meta[0]), tuple(meta[1])
-        ranges += layout.byte_range(shape, strides, meta[5].item)
-        operands.append(Matrix(address, shape, strides, misalignment, name, meta[5]))
-    if 0 not in operands[2].shape:
-        operands = merged(*operands)
-        extents = operands[2].extents
+    if 0 not in c.shape:
+        batch = merged(*operands)
+        extents = batch[2].extents
         if len(extents) <= DIMENSIONS:
-            _add_batch(draft, request, operands, extents)
+            _add_batch(draft, request, batch, extents)
         else:  # one launch for each index of the dimensions beyond those of a launch
             for index in draft.in_turn(np.ndindex(extents[:-DIMENSIONS])):
-                _add_batch(draft, request, [each.at(index) for each in operands], extents)
-    return draft.plan(metas[0][0][-1], tuple(ranges))
+                _add_batch(draft, request, [each.at(index) for each in batch], extents)
+    return draft.plan(a.shape[-1], operands)
 
 
-def plan_of(
-    traits: DeviceTraits, request: Request, operands: Iterable[Lying], dtypes: Sequence[DType] = FLOAT32
-) -> Plan:
-    """Return the plan of operands with these shapes and strides at aligned addresses; see `make_plan`.
-
-    `dtypes` are the types of the first operands; the others are float32.
-    """
-    types = chain(dtypes, repeat(DType.F32))
-    metas: list[Meta] = [
-        (shape, strides, 0, None, False, dtype) for (shape, strides), dtype in zip(operands, types, strict=False)
-    ]
-    return make_plan(traits, request, metas, (0,) * len(metas))
+def plan_of(traits: DeviceTraits, request: Request, metas: Sequence[Meta]) -> Plan:
+    """Return the plan of operands at aligned addresses, each in memory of its own; see `make_plan`."""
+    return make_plan(traits, request, metas, _APART[: len(metas)])
 
 
-def _check(traits: DeviceTraits, request: Request, metas: Sequence[Meta], misaligned: Sequence[int]) -> None:
+def _check(traits: DeviceTraits, request: Request, metas: Sequence[Meta], addresses: Sequence[int]) -> None:
     """Refuse what cannot be computed as asked for, on this device or with these operands."""
     if request.tensor_cores:
         if request.rung is not None:
@@ -89,22 +81,22 @@ def _check(traits: DeviceTraits, request: Request, metas: Sequence[Meta], misali
     names = ("A", "B", request.output, "C")
     places = set()
     for meta in metas:
-        places.add(meta[2])
-        if meta[3] is not None or len(places) > 1:
+        places.add(meta.device)
+        if meta.fault is not None or len(places) > 1:
             _refuse(names, metas)
     a, b, c, *source = metas
-    checks.result_shape(a[0], b[0], c[0], source[0][0] if source else None, request.output)
+    checks.result_shape(a.shape, b.shape, c.shape, source[0].shape if source else None, request.output)
     if request.symmetric:
-        checks.square(c[0])
-    checks.output(c[0], c[1], readonly=c[4], name=request.output)
+        checks.square(c.shape)
+    checks.output(c.shape, c.strides, readonly=c.readonly, name=request.output)
     if not request.tensor_cores and request.rung is not None and request.config is not None:
         request.rung.check(request.config, traits.shared_limit)
-    for name, offset, meta in zip(names, misaligned, metas, strict=False):
-        item = meta[5].item
-        fault = arrays.misaligned(offset, meta[0], meta[1], item) if offset % item else None
+    for name, address, meta in zip(names, addresses, metas, strict=False):
+        item = meta.dtype.item
+        fault = arrays.misaligned(address, meta.shape, meta.strides, item) if address % item else None
         if fault is not None:
             raise fault(name)
-    dtypes = [meta[5] for meta in metas]
+    dtypes = [meta.dtype for meta in metas]
     if any(dtypes):
         checks.types(request, dtypes)
 
@@ -114,10 +106,9 @@ def _refuse(names: Sequence[str], metas: Sequence[Meta]) -> None:
     named = list(zip(names, metas, strict=False))
     in_order = [*named[:2], *named[3:], named[2]]
     for name, meta in in_order:
-        fault = meta[3]
-        if fault is not None:
-            raise fault(name)
-    checks.one_device({name: "the host" if meta[2] == HOST else f"cuda:{meta[2]}" for name, meta in in_order})
+        if meta.fault is not None:
+            raise meta.fault(name)
+    checks.one_device({name: "the host" if meta.device == HOST else f"cuda:{meta.device}" for name, meta in in_order})
 
 
 def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: tuple[int, ...]) -> None:
@@ -134,7 +125,7 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
         elif any(request.split):
             require_batch(prod(extents), "split operands are for")
         in_float32 = written.copy_at(written.address, DType.F32) if written.dtype else written
-        read_a, read_b, stored = map(variants.as_read, (a, b, in_float32))
+        read_a, read_b, stored = (each.operand for each in (a, b, in_float32))
         if request.gram:
             read_b = read_a.transposed  # of one copy, where A is copied
         choice = choose(draft.traits, request, read_a, read_b, stored, extents)
@@ -147,9 +138,8 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
         b = packing.add_packed(draft, b, When.READS)
     c = packing.reserve(draft, written, DType.F32) if written.stored is None or written.dtype else written
     sym = request.sym if choice.triangle else Sym.WHOLE
-    keeps_other = sym in (Sym.LOWER, Sym.UPPER)  # the triangle that is not written
-    if c is not written and (keeps_other or not source):
-        packing.add_copy(draft, written, c, When.ALWAYS if keeps_other else When.BETA)
+    if c is not written and (sym.leaves_one or not source):
+        packing.add_copy(draft, written, c, When.ALWAYS if sym.leaves_one else When.BETA)
     source = [packing.add_cast(draft, each, When.BETA) if each.dtype else each for each in source]
     if by_rung_11:
         fp16x3.add_product(draft, request.split, choice, sym, a, b, c, *source)

@@ -187,15 +187,15 @@ def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
     try:
         require_tensor_cores(gpu)
         handle = library.current_stream(ordinal) if stream is None else streams.handle_of(stream)
-        address, (shape, strides, _, fault, _, dtype) = library.view(X, handle, stream is None and library.has_streams)
-        if fault is not None:
-            raise fault("X")
-        _check_shape(shape)
+        address, meta = library.view(X, handle, stream is None and library.has_streams)
+        if meta.fault is not None:
+            raise meta.fault("X")
+        _check_shape(meta.shape)
         if device.is_capturing(handle):
             raise CaptureError(
                 "split inside a CUDA graph capture, whose memory does not outlive a replay; split before it"
             )
-        matrix = Matrix(Address(Base.A), tuple(shape), tuple(strides), address & 15, side, dtype)
+        matrix = Matrix(Address(Base.A), tuple(meta.shape), tuple(meta.strides), address & 15, side, meta.dtype)
         return _split(gpu, handle, X, side, address, matrix)
     finally:
         if switched:

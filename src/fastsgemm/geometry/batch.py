@@ -65,6 +65,10 @@ class Batch(Struct, frozen=True, gc=False):
         deep = -(-count // MAX_GRID)
         return (-(-count // deep), deep)
 
+    def with_source(self, source: Matrix | None) -> Batch | BatchAndSource:
+        """Return the last argument of a kernel: itself, or with the source that the kernel reads."""
+        return self if source is None else BatchAndSource(self, source)
+
     @property
     def packed(self) -> bytes:
         """The argument of a kernel that reads no source."""
@@ -82,6 +86,11 @@ class BatchAndSource(Struct, frozen=True, gc=False):
 
     batch: Batch
     source: Matrix
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """That of the batch."""
+        return self.batch.grid
 
     def packed(self, address: int) -> bytes:
         """Return the kernels' argument, with the source at this address."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry.grid import triangle_tiles
 from fastsgemm.geometry.layout import ITEM
-from fastsgemm.geometry.variants import Operand
+from fastsgemm.geometry.matrix import Operand
 from fastsgemm.problem import DType, Dtypes, Sym
 
 BLOCK_K = 32  # steps of k in the 128 bytes of a line

@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import gcd
+from typing import Any, Protocol
 
 import numpy as np
 from msgspec import Struct
 
 from fastsgemm.config import VECTOR
+from fastsgemm.problem import DType
 
 ITEM = 4  # bytes of a float32
 MOST_OVERLAP_WORK = 10_000  # steps of the search for a shared element; a step takes up to about 2 us
 
 Pair = tuple[int, int]
 Extents = tuple[int, ...]
-Lying = tuple[Sequence[int], Sequence[int]]  # shape and strides of an array
+
+
+class Lying(Protocol):
+    """What has a shape and strides: an array, its `Meta`, or a `fastsgemm.geometry.matrix.Matrix`."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+    @property
+    def strides(self) -> Sequence[int]: ...
+
+
+class Meta(Struct, frozen=True, gc=False):
+    """An array of a caller, but for its address. With the alignment of that, it determines how a product is launched.
+
+    Attributes
+    ----------
+    shape, strides : tuple of int
+        In elements.
+    dtype : DType
+    device : int
+        CUDA's number of it.
+    fault : callable or None
+        Why the array cannot be used: what makes the error, of the operand's name.
+    readonly : bool
+    """
+
+    shape: Any
+    strides: Any
+    dtype: DType = DType.F32
+    device: int = 0
+    fault: Callable[[str], Exception] | None = None
+    readonly: bool = False
 
 
 class Stored(Struct, frozen=True):
@@ -50,12 +83,14 @@ def stored(shape: Pair, strides: Pair) -> Stored | None:
 
 def is_transpose(one: Lying, other: Lying) -> bool:
     """Return whether matrices, or batches of them, are others transposed if both begin at the same address."""
-    (shape, strides), (shape_2, strides_2) = one, other
+    shape, strides = one.shape, one.strides
     dimensions = len(shape)
-    if not dimensions == len(strides) == len(shape_2) == len(strides_2) > 1:
+    if not dimensions == len(strides) == len(other.shape) == len(other.strides) > 1:
         return False
     turned = (*range(dimensions - 2), dimensions - 1, dimensions - 2)
-    return all(shape[d] == shape_2[t] and (shape[d] == 1 or strides[d] == strides_2[t]) for d, t in enumerate(turned))
+    return all(
+        shape[d] == other.shape[t] and (shape[d] == 1 or strides[d] == other.strides[t]) for d, t in enumerate(turned)
+    )
 
 
 def offset(element: Pair, strides: Pair, item: int = ITEM) -> int:
@@ -223,8 +258,7 @@ def same_elements(one: Lying, other: Lying) -> bool:
 
     A stride along an extent of 1 says nothing.
     """
-    (shape, strides), (other_shape, other_strides) = one, other
-    return tuple(shape) == tuple(other_shape) and all(
+    return tuple(one.shape) == tuple(other.shape) and all(
         extent == 1 or step == other_step
-        for extent, step, other_step in zip(shape, strides, other_strides, strict=True)
+        for extent, step, other_step in zip(one.shape, one.strides, other.strides, strict=True)
     )

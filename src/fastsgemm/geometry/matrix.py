@@ -1,4 +1,4 @@
-"""`Matrix`: matrices that lie somewhere in memory, with any strides; `variants.Operand` is one as a kernel reads it."""
+"""`Matrix`: matrices that lie somewhere in memory, with any strides; and `Operand`: the same as a kernel reads them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from fastsgemm.config import VECTOR
 from fastsgemm.geometry import layout
-from fastsgemm.geometry.layout import ITEM, Pair, Stored
+from fastsgemm.geometry.layout import ITEM, Meta, Pair, Stored, vector_width
 from fastsgemm.problem import DType
 
 VECTOR_BYTES = ITEM * VECTOR  # of the widest load
+_CACHE_LINE = 32  # floats: of which each line of a packed operand begins with a new one
 
 
 class Base(IntEnum):
@@ -93,6 +94,15 @@ class Matrix(Struct, frozen=True, gc=False):
         """How the kernels can read it, or None where it has no unit stride."""
         return layout.stored(self.shape[-2:], self.strides[-2:])  # type: ignore[arg-type]  # two of each
 
+    @property
+    def operand(self) -> Operand:
+        """These matrices as a kernel reads them, or their copies if neither of their strides is 1."""
+        shape: Pair = self.shape[-2:]  # type: ignore[assignment]  # two of each
+        how = layout.stored(shape, self.strides[-2:])  # type: ignore[arg-type]
+        if how is None:
+            return Operand(shape, Stored(False, shape[1]), 0, self.copy_at(self.address).steps, False, self.dtype)
+        return Operand(shape, how, self.misalignment, self.strides[:-2], False, self.dtype)
+
     def as_strided(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Matrix:
         """Return the same memory with another shape and other strides, from the same first element on."""
         return Matrix(self.address, shape, strides, self.misalignment, self.name, self.dtype)
@@ -105,11 +115,7 @@ class Matrix(Struct, frozen=True, gc=False):
 
     def is_transpose_of(self, other: Matrix) -> bool:
         """Return whether these are the other matrices transposed, in the same memory."""
-        return (
-            self.address == other.address
-            and self.dtype is other.dtype
-            and layout.is_transpose((self.shape, self.strides), (other.shape, other.strides))
-        )
+        return self.address == other.address and self.dtype is other.dtype and layout.is_transpose(self, other)
 
     def named(self, name: str) -> Matrix:
         """Return the same memory with another name."""
@@ -173,3 +179,83 @@ class Matrix(Struct, frozen=True, gc=False):
         offset = self.item * elements
         misalignment = (self.misalignment + offset) % VECTOR_BYTES
         return Matrix(self.address + offset, shape, strides, misalignment, self.name, self.dtype)
+
+
+class Operand(Struct, frozen=True):
+    """A matrix that the kernels can read as it lies.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    how : Stored
+    misalignment : int
+        The address of element (0, 0) modulo 16, in bytes.
+    steps : tuple of int
+        Elements from one matrix to the next along each extent of a batch.
+    padded : bool
+        After each line, memory up to the end of a whole vector can be read; see `packed`.
+    dtype : DType
+    """
+
+    shape: Pair
+    how: Stored
+    misalignment: int = 0
+    steps: tuple[int, ...] = ()
+    padded: bool = False
+    dtype: DType = DType.F32
+
+    @property
+    def transposed(self) -> Operand:
+        """The same memory seen as the transposed matrix."""
+        how = Stored(not self.how.trans, self.how.ld)
+        return Operand(self.shape[::-1], how, self.misalignment, self.steps, self.padded, self.dtype)
+
+    @property
+    def line(self) -> int:
+        """Elements of a line that can be read."""
+        line = self.shape[0] if self.how.trans else self.shape[1]
+        return -(-line // VECTOR) * VECTOR if self.padded else line
+
+    @property
+    def readable(self) -> Pair:
+        """Rows and columns that can be read, with what pads the lines."""
+        rows, columns = self.shape
+        return (self.line, columns) if self.how.trans else (rows, self.line)
+
+    @property
+    def width(self) -> int:
+        """Elements that a load of this operand may have: 4, 2 or 1."""
+        return gcd(vector_width(self.how.ld, self.line, self.misalignment, self.dtype.item), *self.steps)
+
+    @property
+    def strides(self) -> Pair:
+        """Elements from one row to the next, and from one column to the next."""
+        return (1, self.how.ld) if self.how.trans else (self.how.ld, 1)
+
+    def offset(self, first: Pair) -> int:
+        """Return the distance of element `first` from element (0, 0), in bytes."""
+        return layout.offset(first, self.strides, self.dtype.item)
+
+    def block(self, first: Pair, shape: Pair) -> Operand:
+        """Return the block of this shape that begins at element `first`."""
+        if shape == self.shape:
+            return self
+        misalignment = (self.misalignment + self.offset(first)) % VECTOR_BYTES
+        return Operand(shape, self.how, misalignment, self.steps, self.padded, self.dtype)
+
+    def packed(self, trans: bool) -> Operand:
+        """Return a float32 copy of this operand in aligned lines of whole vectors, column-major if `trans`."""
+        line = self.shape[0] if trans else self.shape[1]
+        return Operand(self.shape, Stored(trans, -(-line // _CACHE_LINE) * _CACHE_LINE), padded=True)
+
+    @property
+    def cast(self) -> Operand:
+        """This operand as float32: itself, or a dense copy of one product, whose lines run the same way."""
+        if not self.dtype:
+            return self
+        return Operand(self.shape, Stored(self.how.trans, self.shape[0] if self.how.trans else self.shape[1]))
+
+
+def operand_of(array: Meta) -> Operand:
+    """Return an aligned array, whose dimensions before the last two are those of a batch, as a kernel reads it."""
+    return Matrix(Address(Base.A), tuple(array.shape), tuple(array.strides), dtype=array.dtype).operand

@@ -2,95 +2,18 @@
 
 from __future__ import annotations
 
-from math import gcd, prod
+from math import prod
 
 from msgspec import Struct
 
 from fastsgemm.config import VECTOR, Config
-from fastsgemm.geometry import layout, variants
-from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, Strides
+from fastsgemm.geometry import variants
+from fastsgemm.geometry.batch import ONE_PRODUCT, Batch
 from fastsgemm.geometry.grid import split
-from fastsgemm.geometry.layout import Lying, Pair, Stored, stored, vector_width
-from fastsgemm.geometry.matrix import VECTOR_BYTES, Matrix
+from fastsgemm.geometry.layout import Meta, Pair
+from fastsgemm.geometry.matrix import Matrix, Operand, operand_of
 from fastsgemm.problem import FLOAT32, DType, Dtypes, Problem, Sym
 from fastsgemm.rungs import Rung
-
-_CACHE_LINE = 32  # floats: of which each line of a packed operand begins with a new one
-
-
-class Operand(Struct, frozen=True):
-    """A matrix that the kernels can read as it lies.
-
-    Attributes
-    ----------
-    shape : (int, int)
-    how : Stored
-    misalignment : int
-        The address of element (0, 0) modulo 16, in bytes.
-    steps : tuple of int
-        Elements from one matrix to the next along each extent of a batch.
-    padded : bool
-        After each line, memory up to the end of a whole vector can be read; see `packed`.
-    dtype : DType
-    """
-
-    shape: Pair
-    how: Stored
-    misalignment: int = 0
-    steps: Strides = ()
-    padded: bool = False
-    dtype: DType = DType.F32
-
-    @property
-    def transposed(self) -> Operand:
-        """The same memory seen as the transposed matrix."""
-        how = Stored(not self.how.trans, self.how.ld)
-        return Operand(self.shape[::-1], how, self.misalignment, self.steps, self.padded, self.dtype)
-
-    @property
-    def line(self) -> int:
-        """Elements of a line that can be read."""
-        line = self.shape[0] if self.how.trans else self.shape[1]
-        return -(-line // VECTOR) * VECTOR if self.padded else line
-
-    @property
-    def readable(self) -> Pair:
-        """Rows and columns that can be read, with what pads the lines."""
-        rows, columns = self.shape
-        return (self.line, columns) if self.how.trans else (rows, self.line)
-
-    @property
-    def width(self) -> int:
-        """Elements that a load of this operand may have: 4, 2 or 1."""
-        return gcd(vector_width(self.how.ld, self.line, self.misalignment, self.dtype.item), *self.steps)
-
-    @property
-    def strides(self) -> Pair:
-        """Elements from one row to the next, and from one column to the next."""
-        return (1, self.how.ld) if self.how.trans else (self.how.ld, 1)
-
-    def offset(self, first: Pair) -> int:
-        """Return the distance of element `first` from element (0, 0), in bytes."""
-        return layout.offset(first, self.strides, self.dtype.item)
-
-    def block(self, first: Pair, shape: Pair) -> Operand:
-        """Return the block of this shape that begins at element `first`."""
-        if shape == self.shape:
-            return self
-        misalignment = (self.misalignment + self.offset(first)) % VECTOR_BYTES
-        return Operand(shape, self.how, misalignment, self.steps, self.padded, self.dtype)
-
-    def packed(self, trans: bool) -> Operand:
-        """Return a float32 copy of this operand in aligned lines of whole vectors, column-major if `trans`."""
-        line = self.shape[0] if trans else self.shape[1]
-        return Operand(self.shape, Stored(trans, -(-line // _CACHE_LINE) * _CACHE_LINE), padded=True)
-
-    @property
-    def cast(self) -> Operand:
-        """This operand as float32: itself, or a dense copy of one product, whose lines run the same way."""
-        if not self.dtype:
-            return self
-        return Operand(self.shape, Stored(self.how.trans, self.shape[0] if self.how.trans else self.shape[1]))
 
 
 class Call(Struct, frozen=True):
@@ -310,16 +233,22 @@ class Variant(Struct, frozen=True):
         return _layout(self.trans_a, self.trans_b)
 
 
-def dense(problem: Problem) -> tuple[Lying, Lying, Lying]:
-    """Return shape and strides of A, B and C where nothing lies between their elements.
+def dense(problem: Problem) -> tuple[Meta, Meta, Meta]:
+    """Return A, B and C where nothing lies between their elements.
 
     A batch is the first of three dimensions.
     """
     M, N, K = problem.M, problem.N, problem.K
     batch = extents_of(problem)
     a, b, c = (
-        ((*batch, rows, columns), (*(rows * columns for _ in batch), *((1, rows) if letter == "T" else (columns, 1))))
-        for (rows, columns), letter in zip(((M, K), (K, N), (M, N)), (*problem.layout, "N"), strict=True)
+        Meta(
+            (*batch, rows, columns),
+            (*(rows * columns for _ in batch), *((1, rows) if letter == "T" else (columns, 1))),
+            dtype,
+        )
+        for (rows, columns), letter, dtype in zip(
+            ((M, K), (K, N), (M, N)), (*problem.layout, "N"), (*problem.dtypes, DType.F32), strict=True
+        )
     )
     return a, b, c
 
@@ -329,26 +258,9 @@ def extents_of(problem: Problem) -> tuple[int, ...]:
     return () if problem.batch == 1 else (problem.batch,)
 
 
-def as_read(matrix: Matrix) -> Operand:
-    """Return matrices as a kernel reads them, or reads their copies if neither of their strides is 1."""
-    how = matrix.stored
-    if how is None:
-        rows, columns = matrix.rows_and_columns
-        steps = matrix.copy_at(matrix.address).steps
-        return Operand((rows, columns), Stored(False, columns), 0, steps, dtype=matrix.dtype)
-    return Operand(matrix.rows_and_columns, how, matrix.misalignment, matrix.steps, dtype=matrix.dtype)
-
-
-def operand_of(lying: Lying, dtype: DType = DType.F32) -> Operand:
-    """Return an aligned operand of this shape and these strides, of which any before the last two are of a batch."""
-    (*_, rows, columns), (*steps, down, right) = lying
-    how = stored((rows, columns), (down, right))
-    return Operand((rows, columns), how or Stored(False, 0), steps=tuple(steps), dtype=dtype)
-
-
 def dense_operands(problem: Problem) -> tuple[Operand, Operand, Operand]:
     """Return A, B and C of a problem in dense, aligned arrays."""
-    a, b, c = map(operand_of, dense(problem), (*problem.dtypes, DType.F32))
+    a, b, c = map(operand_of, dense(problem))
     return a, b, c
 
 

@@ -16,7 +16,7 @@ from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import DIMENSIONS
 from fastsgemm.geometry.fp16x3 import TileConfig, is_direct
-from fastsgemm.geometry.variants import Operand
+from fastsgemm.geometry.matrix import Operand
 from fastsgemm.heuristics import conversion, fp16x3
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.knowledge import knowledge

@@ -14,7 +14,8 @@ from fastsgemm import rungs
 from fastsgemm.config import VECTOR
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import ITEM, Pair
-from fastsgemm.geometry.variants import Operand, with_swap_ab
+from fastsgemm.geometry.matrix import Operand
+from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import partial_accumulators
 from fastsgemm.heuristics.cost_model import CLOSE
 from fastsgemm.heuristics.database_entries import Curve, Fitted

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple
 
-from fastsgemm.call.arrays import Meta
-from fastsgemm.geometry.layout import row_major
+from fastsgemm.geometry.layout import Meta, row_major
 from fastsgemm.problem import FLOAT32, DType, Dtypes
 
 _LABELS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -73,6 +72,21 @@ def of_matmul(a: int, b: int) -> str:
     return f"{of_a}{rows}k,{of_b}k{columns}->{''.join(batch)}{rows}{columns}"
 
 
+def of_broadcast(a: Shape, b: Shape) -> tuple[str, list[int], list[int]]:
+    """Return the subscripts of ``A @ B``, and the dimensions of 1 of A, and of B, along which that is repeated."""
+    labels = labels_of(of_matmul(len(a), len(b)))
+    of_a, of_b = dict(zip(labels.a, a, strict=True)), dict(zip(labels.b, b, strict=True))
+    dropped_a, dropped_b = (
+        [at for at, label in enumerate(own) if label in labels.batch and own[label] == 1 != other[label]]
+        for own, other in ((of_a, of_b), (of_b, of_a))
+    )
+    kept_a, kept_b = (
+        "".join(label for at, label in enumerate(of) if at not in dropped)
+        for of, dropped in ((labels.a, dropped_a), (labels.b, dropped_b))
+    )
+    return spelled(labels._replace(a=kept_a, b=kept_b)), dropped_a, dropped_b
+
+
 def of_dot_general(a: int, b: int, dimension_numbers: Sequence[Sequence[Sequence[int]]]) -> str:
     """Return the subscripts of ``lax.dot_general`` for operands of so many dimensions."""
     (summed_a, summed_b), (batch_a, batch_b) = dimension_numbers
@@ -131,7 +145,7 @@ def metas(labels: Labels, a: Shape, b: Shape, dtypes: Dtypes = FLOAT32) -> tuple
     Returns
     -------
     tuple of Meta
-        As of `fastsgemm.call.arrays`. Dimensions of rows or columns that no stride joins are dimensions of the batch,
+        Dimensions of rows or columns that no stride joins are dimensions of the batch,
         along which the other operand does not move.
     """
     sizes = extents(labels, a, b)
@@ -160,14 +174,7 @@ def metas(labels: Labels, a: Shape, b: Shape, dtypes: Dtypes = FLOAT32) -> tuple
         ((m.extent, n.extent), (m.strides[1], n.strides[1])),
     )  # fmt: skip
     return tuple(
-        (
-            (*[each[0] for each in batch], *shape),
-            (*[each[1 + number] for each in batch], *strides),
-            0,
-            None,
-            False,
-            dtype,
-        )
+        Meta((*[each[0] for each in batch], *shape), (*[each[1 + number] for each in batch], *strides), dtype)
         for number, ((shape, strides), dtype) in enumerate(zip(matrices, (*dtypes, DType.F32), strict=True))
     )
 

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fastsgemm import known_devices
-from fastsgemm.call.arrays import Meta
-from fastsgemm.call.product import make_plan
+from fastsgemm.call.product import plan_of
 from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import DeviceError
+from fastsgemm.geometry.layout import Meta
 from fastsgemm.jax import contraction, launcher
 from fastsgemm.jax.contraction import Labels
 from fastsgemm.jax.entry import Case, Entry, entries
@@ -118,7 +118,7 @@ def calls_of(
     alpha, beta : float or None
         None: known when the program runs. Where beta is 0, there is no old C.
     """
-    plan = make_plan(info, request, metas, (0, 0, 0))
+    plan = plan_of(info, request, metas)
     calls = [Call(entry, _described(entry, info.arch)) for entry in entries(plan, Case(alpha, beta, plan.K))]
     return Calls(tuple(calls), plan.workspace)
 

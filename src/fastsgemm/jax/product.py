@@ -60,7 +60,8 @@ def sgemm(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, out: 
             C = jnp.broadcast_to(C, shape)
         except ValueError:
             checks.result_shape(A.shape, B.shape, shape, C.shape, "out")  # it says so
-    subscripts, A, B = _without_broadcasting(A, B)
+    subscripts, *squeezed = contraction.of_broadcast(A.shape, B.shape)
+    A, B = (lax.squeeze(x, axes) if axes else x for x, axes in zip((A, B), squeezed, strict=True))
     return bind(subscripts, request, A, B, alpha, beta, C)
 
 
@@ -92,24 +93,6 @@ def _scalar(name: str, x: Any) -> Any:
     if not (jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(x.dtype, jnp.integer)):
         raise ScalarError(f"{name} must be a real number, got dtype {x.dtype}")
     return x.astype(np.float32)
-
-
-def _without_broadcasting(A: Any, B: Any) -> tuple[str, Any, Any]:
-    """Return the subscripts of ``A @ B``, and both without the dimensions of 1 along which they are broadcast."""
-    labels = contraction.labels_of(contraction.of_matmul(A.ndim, B.ndim))
-    sizes = [dict(zip(of, x.shape, strict=True)) for of, x in ((labels.a, A), (labels.b, B))]
-    dropped = [
-        {label for label in labels.batch if own[label] == 1 != other[label]} for own, other in (sizes, sizes[::-1])
-    ]
-    a, b = (
-        "".join(label for label in of if label not in out)
-        for of, out in zip((labels.a, labels.b), dropped, strict=True)
-    )
-    A, B = (
-        lax.squeeze(x, [of.index(label) for label in out]) if out else x
-        for x, of, out in zip((A, B), (labels.a, labels.b), dropped, strict=True)
-    )
-    return contraction.spelled(labels._replace(a=a, b=b)), A, B
 
 
 def bind(subscripts: str, request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any = None) -> Any:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _locks = tuple(threading.Lock() for _ in range(64))
 
 
-def get(gpu: Gpu, spec: KernelSpec, shared_bytes: int, handle: int) -> Kernel:
+def ready(gpu: Gpu, spec: KernelSpec, shared_bytes: int, handle: int) -> Kernel:
     """Return a kernel for this device, compiling and loading it on first use.
 
     Parameters
@@ -53,7 +53,7 @@ def get(gpu: Gpu, spec: KernelSpec, shared_bytes: int, handle: int) -> Kernel:
 
 
 def load(gpu: Gpu, spec: KernelSpec, shared_bytes: int, code: bytes) -> Kernel:
-    """Load a kernel that has been compiled, so that `get` finds it."""
+    """Load a kernel that has been compiled, so that `ready` finds it."""
     return _load(gpu, spec, shared_bytes, lambda: code)
 
 

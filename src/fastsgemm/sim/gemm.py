@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsgemm.call import checks
-from fastsgemm.call.arrays import Meta, host_dtype, host_fault
+from fastsgemm.call.arrays import host_dtype, host_fault
 from fastsgemm.call.plan import Argument, Launch, Plan, Scalar
 from fastsgemm.call.product import make_plan
 from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
-from fastsgemm.geometry.layout import ITEM
+from fastsgemm.geometry.layout import ITEM, Meta
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.jit.source import target
 from fastsgemm.problem import DType
-from fastsgemm.request import Request, of_call, of_operands, resolve
+from fastsgemm.request import Request, of_call, resolve
 from fastsgemm.sim.global_memory import Region, misalignment
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
@@ -115,15 +115,16 @@ def multiply(
     """Compute C <- alpha * A @ B + beta * C, or with beta times the source; return what was launched, in order."""
     machine = machine or Machine()
     operands = (A, B, C) if source is None else (A, B, C, source)
-    metas: list[Meta] = [
-        (
-            x.shape, tuple(step // x.itemsize for step in x.strides), 0, host_fault(x), not x.flags.writeable,
-            host_dtype(x) or DType.F32,
+    metas = [
+        Meta(
+            x.shape, tuple(step // x.itemsize for step in x.strides), host_dtype(x) or DType.F32,
+            fault=host_fault(x), readonly=not x.flags.writeable,
         )
         for x in operands
     ]  # fmt: skip
-    request = of_operands(request, metas, [x.ctypes.data for x in operands])
-    plan = make_plan(machine.device, request, metas, [misalignment(x) % 16 for x in operands])
+    # The same in every run, whatever the host's allocator does, but for A and B at one address.
+    addresses = [16 * x.ctypes.data + misalignment(x) % 16 for x in operands]
+    plan = make_plan(machine.device, request, metas, addresses)
     arrays = dict(zip((Base.A, Base.B, Base.C, Base.SOURCE), operands, strict=False))
     return run(plan, machine, arrays, float(alpha), float(beta))
 

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fastsgemm.call.arrays import HOST, Meta
-from fastsgemm.geometry.layout import row_major
-from fastsgemm.problem import MAX_EXTENT, DType
-from fastsgemm.torch.products import DTYPES
+from fastsgemm.call.arrays import HOST
+from fastsgemm.geometry.layout import Meta, row_major
+from fastsgemm.problem import MAX_EXTENT
+from fastsgemm.torch.products import meta
 
 HALVES = torch.bfloat16, torch.float16
 TF32 = "TF32 is allowed"
@@ -128,16 +128,10 @@ def make(
         return Decision(problem, flops, reason)
     decision = Decision(problem, flops)
     decision.shape, decision.strides = shape, row_major(shape)
-    decision.ordinal = ordinal = a.get_device()
-    lying: list[tuple[tuple[int, ...], tuple[int, ...]]] = [(a.shape, a.stride()), (b.shape, b.stride())]
-    lying.append((shape, decision.strides) if out is None else (out.shape, out.stride()))
-    if c is not None and (out is None or not same(c, out)):
-        lying.append((c.shape, c.stride()))
-    dtypes = DTYPES[a.dtype], DTYPES[b.dtype], DType.F32, DType.F32
-    decision.metas = tuple(
-        (tuple(shape), tuple(strides), ordinal, None, False, dtype)
-        for (shape, strides), dtype in zip(lying, dtypes, strict=False)
-    )
+    decision.ordinal = a.get_device()
+    new = Meta(shape, decision.strides, device=a.get_device())
+    others = [c] if c is not None and (out is None or not same(c, out)) else []
+    decision.metas = (meta(a), meta(b), new if out is None else meta(out), *map(meta, others))
     return decision
 
 

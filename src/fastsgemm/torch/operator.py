@@ -22,7 +22,7 @@ from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
-from fastsgemm.call import checks, driver
+from fastsgemm.call import checks
 from fastsgemm.call.arrays.library import IN_TRACE, wrong_dtype
 from fastsgemm.call.arrays.torch import freed
 from fastsgemm.call.checks import needs_precision
@@ -371,8 +371,9 @@ def _check_written(C: Tensor, A: Tensor, B: Tensor) -> None:
     if torch.compiler.is_compiling():
         return
     try:
-        (pa, a), (pb, b), (pc, c) = map(products.view, (A, B, C))
+        operands = [products.view(x) for x in (A, B, C)]
     except RuntimeError:
         return
-    checks.output(c[0], c[1], readonly=False)
-    driver.check_overlap((a, b, c), (pa, pb, pc))
+    _, written = operands[2]
+    checks.output(written.shape, written.strides, readonly=False)
+    checks.overlap(operands)

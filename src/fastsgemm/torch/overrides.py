@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fastsgemm.call import driver
+from fastsgemm.call import checks
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.arrays.torch import MAX_STORAGE_BYTES, allocator, freed
 from fastsgemm.errors import CaptureError, DeviceMemoryError, FastsgemmError, OverlapError
@@ -245,7 +245,7 @@ class Override:
             handle = products.stream_of(gpu)
             plan = decision.plan or products.plan_of(gpu, handle, metas, addresses, request)
             if not plan.apart(pa, pb, pc, ps):
-                driver.check_overlap(metas, addresses, "the output")
+                checks.overlap([*zip(addresses, metas, strict=True)], "the output")
             decision.gpu, decision.plan = gpu, plan
             plan.launch(handle, (pa, pb, pc, 0, 0, ps), alpha, beta)
         finally:

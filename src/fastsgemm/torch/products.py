@@ -10,13 +10,14 @@ import torch
 
 from fastsgemm import device, host
 from fastsgemm.call import checks, driver
-from fastsgemm.call.arrays import HOST, Meta, View
+from fastsgemm.call.arrays import HOST, View
 from fastsgemm.call.arrays.library import KINDS, at_address
 from fastsgemm.call.arrays.torch import dtypes_of
 from fastsgemm.call.driver import LoadedPlan
 from fastsgemm.call.product import make_plan
 from fastsgemm.errors import DeviceMemoryError, FastsgemmError
-from fastsgemm.request import Request, of_call, of_operands
+from fastsgemm.geometry.layout import Meta
+from fastsgemm.request import Request, of_call
 from fastsgemm.tuning import first_use
 
 if TYPE_CHECKING:
@@ -67,8 +68,7 @@ def plan_of(gpu: Gpu, handle: int, metas: tuple[Meta, ...], addresses: tuple[int
         Theirs in the first call. Later ones have the same alignment.
     request : Request
     """
-    request = of_operands(of_call(request, output="the output"), metas, addresses)
-    return LoadedPlan(gpu, make_plan(gpu, request, metas, [address & 15 for address in addresses]), handle)
+    return LoadedPlan(gpu, make_plan(gpu, of_call(request, output="the output"), metas, addresses), handle)
 
 
 def on_host(a: View, b: View, c: View, alpha: float, beta: float, request: Request, source: View | None = None) -> None:
@@ -83,8 +83,8 @@ def on_host(a: View, b: View, c: View, alpha: float, beta: float, request: Reque
 
 def _array(x: View) -> np.ndarray:
     """Return a view of host memory as a NumPy array."""
-    address, (shape, strides, *_, dtype) = x
-    return at_address(address, shape, strides, kind=KINDS[dtype])
+    address, of = x
+    return at_address(address, of.shape, of.strides, kind=KINDS[of.dtype])
 
 
 def multiply(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, request: Request, out: Tensor) -> None:
@@ -127,8 +127,13 @@ def stream_of(gpu: Gpu) -> int:
 
 
 def view(x: Tensor) -> View:
-    """Return address and meta of a plain tensor that kernels read; see `fastsgemm.call.arrays`."""
-    return x.data_ptr(), (x.shape, x.stride(), x.get_device(), None, False, DTYPES[x.dtype])
+    """Return the address and the rest of a plain tensor that kernels read; see `fastsgemm.call.arrays`."""
+    return x.data_ptr(), meta(x)
+
+
+def meta(x: Tensor) -> Meta:
+    """Return what a plan needs to know of a plain tensor that kernels read, beside its address."""
+    return Meta(x.shape, x.stride(), DTYPES[x.dtype], x.get_device())
 
 
 def named(error: FastsgemmError, product: str) -> FastsgemmError:

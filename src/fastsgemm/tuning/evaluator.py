@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray, View
@@ -19,6 +20,7 @@ from fastsgemm.config import Config
 from fastsgemm.device import LEGACY_STREAM, info_of
 from fastsgemm.errors import CompileError, TuningError
 from fastsgemm.geometry import variants
+from fastsgemm.geometry.layout import Meta
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database_entries import Tools
@@ -153,8 +155,8 @@ class Evaluator:
 
         All problems share the same memory, which grows to the largest of them.
         """
-        for place, (shape, _) in enumerate(variants.dense(problem)):
-            size = math.prod(shape)
+        for place, each in enumerate(variants.dense(problem)):
+            size = math.prod(each.shape)
             if self._memory[place] is None or self._memory[place].shape[1] < size:
                 self._allocate(size, place)
         return Timer(self, problem, self._memory)
@@ -185,7 +187,7 @@ class Evaluator:
         spec = source.rung_spec(job.rung, job.config, job.variant)
         if cubin is not None:
             return kernel.load(self.gpu, spec, job.config.shared_bytes, cubin)
-        return kernel.get(self.gpu, spec, job.config.shared_bytes, LEGACY_STREAM)
+        return kernel.ready(self.gpu, spec, job.config.shared_bytes, LEGACY_STREAM)
 
     def _checked_product(self, job: Job, reference: _Reference) -> np.ndarray:
         problem = reference.problem
@@ -277,11 +279,11 @@ class Timer:
 class Lent:
     """A device array exported through DLPack with the shape and strides of an operand."""
 
-    def __init__(self, array: DeviceArray, meta: Any) -> None:
+    def __init__(self, array: DeviceArray, meta: Meta) -> None:
         from cuda.core.utils import StridedMemoryView
 
         self._device = array.__dlpack_device__()
-        self._view = StridedMemoryView.from_buffer(array.buffer, meta[0], meta[1], dtype=np.dtype(np.float32))
+        self._view = StridedMemoryView.from_buffer(array.buffer, meta.shape, meta.strides, dtype=np.dtype(np.float32))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device
@@ -293,9 +295,9 @@ class Lent:
 def views(problem: Problem, arrays: Sequence[DeviceArray]) -> tuple[View, View, View]:
     """Return the operands of a problem as dense arrays that begin where these arrays begin."""
     found = []
-    for array, (shape, strides) in zip(_owners(problem, arrays), variants.dense(problem), strict=True):
-        pointer, (_, _, *rest) = array.view
-        found.append((pointer, (shape, strides, *rest)))
+    for array, dense in zip(_owners(problem, arrays), variants.dense(problem), strict=True):
+        pointer, meta = array.view
+        found.append((pointer, replace(meta, shape=dense.shape, strides=dense.strides)))
     return tuple(found)  # type: ignore[return-value]
 
 

@@ -1,17 +1,16 @@
 """Adapters to the array libraries: one small class for each library, with what a call needs from it.
 
-A *view* of a device array is the pair (address, meta) with meta = (shape, strides, device, fault, readonly,
-dtype). Strides are in elements; `fault` is None or the reason why the array cannot be used. The meta is hashable, and
-together with the alignment of the address it determines how a product is launched. Nothing here imports a library that
-the caller has not imported.
+A *view* of a device array is its address and its `Meta`. Nothing here imports a library that the caller has not
+imported.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from fastsgemm.call import checks
 from fastsgemm.call.arrays.cuda_array_interface import CudaArrayInterface
 from fastsgemm.call.arrays.cupy import CuPy
 from fastsgemm.call.arrays.device_array import DeviceArray
@@ -20,7 +19,6 @@ from fastsgemm.call.arrays.library import (
     HOST,
     IN_TRACE,
     Library,
-    Meta,
     View,
     class_name,
     host_dtype,
@@ -31,21 +29,24 @@ from fastsgemm.call.arrays.library import (
 )
 from fastsgemm.call.arrays.numpy import NumPy
 from fastsgemm.call.arrays.torch import Torch
-from fastsgemm.errors import DTypeError, OperandError
+from fastsgemm.errors import DTypeError, OperandError, ShapeError
+from fastsgemm.geometry.layout import Meta, same_elements
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
 
 __all__ = [
     "HOST",
     "IN_TRACE",
     "DeviceArray",
     "Library",
-    "Meta",
     "View",
     "by_type",
     "host_dtype",
     "host_fault",
-    "is_traced_by_jax",
     "library",
     "misaligned",
+    "read",
     "traced",
 ]
 
@@ -81,14 +82,73 @@ def traced() -> bool:
     return "torch" in sys.modules and _instance(Torch).traced()
 
 
-def is_traced_by_jax(*values: Any) -> bool:
-    """Return whether JAX traces this call: one of its arrays or numbers has no value yet."""
-    core = sys.modules.get("jax.core")
-    if core is not None:
-        for x in values:
-            if isinstance(x, core.Tracer):
-                return True
-    return False
+def read(
+    of_result: Library, A: Any, B: Any, C: Any, out: Any, gpu: Gpu, handle: int, in_order: bool
+) -> tuple[list[View], Any, bool]:
+    """Return the views of A, B, what is written and, if that is another array, C; and the array that is written.
+
+    The last item says whether all operands are of one library, on its current stream, whose own ordering and lifetimes
+    suffice.
+
+    Parameters
+    ----------
+    of_result : Library
+        Of what is written, or of A where that is a new array.
+    A, B, C, out : array or None
+        The caller's.
+    gpu : Gpu
+    handle : int
+        The raw stream.
+    in_order : bool
+        It is the library's current stream, or is being captured.
+    """
+    target = C if out is None else out
+    lead = A if target is None else target
+    of_a = of_result if type(A) is type(lead) else library(A)
+    of_b = of_result if type(B) is type(lead) else library(B)
+    at_home = in_order and of_result.has_streams and of_a is of_result and of_b is of_result
+    a = of_a.view(A, handle, at_home)
+    b = of_b.view(B, handle, at_home)
+    result = target
+    if target is None or of_result.immutable:
+        result = of_result.empty(lead, _new_shape(a[1], b[1]), gpu, handle)
+    written = result.view if type(result) is DeviceArray else of_result.view(result, handle, at_home)
+    operands = [a, b, written]
+    if target is not C or (of_result.immutable and C is not None):
+        at_home = at_home and (C is None or library(C) is of_result)
+        operands += _source(C, out, of_result, written, handle, at_home)
+    return operands, result, at_home
+
+
+def _new_shape(a: Meta, b: Meta) -> tuple[int, ...]:
+    if len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0] and a.fault is b.fault is None:
+        return a.shape[0], b.shape[1]
+    try:
+        return checks.result_shape(a.shape, b.shape)
+    except ShapeError:
+        for name, meta in (("A", a), ("B", b)):
+            if meta.fault is not None:  # why the array cannot be used matters more than its shape
+                raise meta.fault(name) from None
+        raise
+
+
+def _source(C: Any, out: Any, of_result: Library, written: View, handle: int, at_home: bool) -> list[View]:
+    """Return the view of C where that is not what is written, after checking it."""
+    address, meta = written
+    if out is not None and of_result.immutable:
+        of_out = of_result.view(out, handle, False)[1]
+        if of_out.fault is not None:
+            raise of_out.fault("out")
+        if of_out.dtype:
+            raise checks.immutable_out(of_out.dtype)
+        checks.exact_shape("out", of_out.shape, meta.shape)
+    if C is None:
+        return []
+    place, source = library(C).view(C, handle, at_home)
+    if out is None and source.fault is None:
+        checks.exact_shape("C", source.shape, meta.shape)
+    same = place == address and source.dtype is meta.dtype and same_elements(source, meta)
+    return [] if same else [(place, source)]
 
 
 def _other(x: Any) -> Library:

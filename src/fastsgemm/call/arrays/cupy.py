@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastsgemm.call.arrays.library import F32, Library, View, dtype_of, misaligned, wrong_dtype
+from fastsgemm.geometry.layout import Meta
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
@@ -39,7 +40,7 @@ class CuPy(Library):
         for step in in_bytes:
             if step % item and fault is None:
                 fault = misaligned(0, x.shape, in_bytes, item)  # a plan has the address
-        return x.data.ptr, (x.shape, strides, x.device.id, fault, False, dtype)
+        return x.data.ptr, Meta(x.shape, strides, dtype, x.device.id, fault)
 
     def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:
         with like.device:

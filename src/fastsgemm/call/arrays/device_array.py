@@ -12,7 +12,7 @@ from fastsgemm.call import workspace
 from fastsgemm.call.arrays.library import View
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import CaptureError
-from fastsgemm.geometry.layout import ITEM, row_major
+from fastsgemm.geometry.layout import ITEM, Meta, row_major
 from fastsgemm.problem import DType
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class DeviceArray:
     @property
     def view(self) -> View:
         """Address and meta, as `Library.view` gives them."""
-        return self.pointer, (self.shape, row_major(self.shape), self._ordinal, None, False, self.dtype)
+        return self.pointer, Meta(self.shape, row_major(self.shape), self.dtype, self._ordinal)
 
     def upload(self, source: np.ndarray) -> None:
         """Fill it from a contiguous host array with the same number of elements."""

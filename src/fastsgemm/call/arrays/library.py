@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError, DTypeError, FastsgemmError, OperandError
-from fastsgemm.geometry.layout import ITEM, row_major
+from fastsgemm.geometry.layout import ITEM, Meta, row_major
 from fastsgemm.problem import DType
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ _BY_NAME = {each.numpy_name: each for each in DType}
 _DLPACK_HOST = (1, 3)  # kDLCPU, kDLCUDAHost
 _DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
 
-Meta = tuple[Any, Any, int, Callable[[str], FastsgemmError] | None, bool, DType]
-View = tuple[int, Meta]
+View = tuple[int, Meta]  # the address of an array, and the rest
 
 
 class Library:
@@ -81,7 +80,7 @@ class Library:
         strides = view.strides or row_major(shape)
         dtype = dtype_of(view.dtype)
         fault = wrong_dtype(view.dtype) if dtype is None else None
-        return view.ptr, (shape, strides, view.device_id, fault, view.readonly, dtype or F32)
+        return view.ptr, Meta(shape, strides, dtype or F32, view.device_id, fault, view.readonly)
 
     def _exporter(self, x: Any) -> Any:
         """Return the object through which cuda.core reads `x`."""

@@ -26,9 +26,8 @@ from fastsgemm.call.arrays.library import (
 )
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError, OperandError
-from fastsgemm.geometry.layout import row_major
+from fastsgemm.geometry.layout import Meta, row_major
 from fastsgemm.problem import DType
-from fastsgemm.request import of_operands
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
@@ -85,7 +84,7 @@ class Torch(Library):
             if fault is not None:
                 return self._unusable(x, fault)
         try:
-            address, meta = x.data_ptr(), (x.shape, x.stride(), x.get_device(), None, False, self._dtypes[x.dtype])
+            address, meta = x.data_ptr(), Meta(x.shape, x.stride(), self._dtypes[x.dtype], x.get_device())
         except RuntimeError:
             return self._unusable(x, self._fault(x) or self._no_memory())
         if address < MAX_STORAGE_BYTES and freed(x, address):
@@ -96,7 +95,7 @@ class Torch(Library):
 
     def _unusable(self, x: Any, fault: Fault) -> View:
         shape = () if x.is_nested else x.shape  # a nested tensor has no shape
-        return 0, (shape, (), x.get_device(), fault, False, F32)
+        return 0, Meta(shape, (), F32, x.get_device(), fault)
 
     def traced(self) -> bool:
         return self._is_compiling()
@@ -139,7 +138,7 @@ class Torch(Library):
                     known = each
                     break
             if known is None:
-                known = self._recognise(gpu, key, operands, (pa, pb, pc))
+                known = self._recognise(gpu, key, operands)
                 if known is None:
                     return None
             plan, shape, strides, requires_grad = known
@@ -170,9 +169,7 @@ class Torch(Library):
             self._increment_version((C,))
         return result
 
-    def _recognise(
-        self, gpu: Gpu, key: tuple[Any, ...], operands: tuple[Any, ...], addresses: tuple[int, int, int]
-    ) -> _Known | None:
+    def _recognise(self, gpu: Gpu, key: tuple[Any, ...], operands: tuple[Any, ...]) -> _Known | None:
         """Return what an earlier call on operands like these has made, or None; later calls are recognised by `key`.
 
         The plan's key is that of `fastsgemm.call.driver.multiply`. So there is no plan but one that it made, and
@@ -182,18 +179,16 @@ class Torch(Library):
         if any(not x.is_cuda or x.dtype not in self._dtypes or x.is_neg() for x in operands):
             return None
         requires_grad = any(x.requires_grad for x in operands)
-        read = [(x.shape, x.stride(), x.get_device(), None, False, self._dtypes[x.dtype]) for x in operands]
+        metas = [Meta(x.shape, x.stride(), self._dtypes[x.dtype], x.get_device()) for x in operands]
         if len(operands) == 2:
             if len(A.shape) != 2 or len(B.shape) != 2:
                 return None
             (rows, _), (_, columns) = A.shape, B.shape  # a plan exists only if they fit
-            read.append(((rows, columns), (columns, 1), A.get_device(), None, False, F32))
-        misaligned = (address & 15 for address in addresses)
-        request = of_operands(key[-1], read, addresses)
-        plan = gpu.prepared.get((request, *read, *misaligned))
+            metas.append(Meta((rows, columns), (columns, 1), F32, A.get_device()))
+        plan = gpu.prepared.get((*metas, *key[3:]))
         if plan is None:
             return None
-        known = plan, read[2][0], read[2][1], requires_grad
+        known = plan, metas[2].shape, metas[2].strides, requires_grad
         if self._guards is not None and len(set(map(id, operands))) == len(operands):
             alike = gpu.recognised.setdefault(key, [])
             if len(alike) < _MOST_ALIKE:

@@ -1,7 +1,7 @@
-"""The arguments of a plan's kernels in host memory, where the driver reads them.
+"""The launches of a plan as the driver gets them, and their arguments in host memory, where the driver reads them.
 
-Most are the same for every call on one plan. The others are addresses, alpha, beta and the steps of k. They have slots
-in one buffer, to which the arguments of all kernels point. So a call packs that buffer once.
+Most arguments are the same for every call on one plan. The others are addresses, alpha, beta and the steps of k. They
+have slots in one buffer, to which the arguments of all kernels point. So a call packs that buffer once.
 """
 
 from __future__ import annotations
@@ -9,13 +9,21 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastsgemm.call.plan import Argument, Launch, Scalar
+from fastsgemm import device
+from fastsgemm.call.plan import Argument, Launch, Plan, Scalar
 from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
 from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.known_devices import EARLY, compute_capability
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu, Kernel
+
+# Of calls: whether they read A and B, and whether beta is not 0. The place of one is 2 * (reads) + (beta != 0).
+CASES = [(reads, beta) for reads in (False, True) for beta in (False, True)]
 
 # What is different for each call: the addresses in the order of `Base`, alpha, beta and the steps of k.
 Values = tuple[int, int, int, int, int, int, int, float, float, int]
@@ -90,6 +98,39 @@ class Arguments:
         _CALL.pack_into(buffer, 0, *values)
         for word, base, offset in self._offsets:
             buffer[word] = values[base] + offset  # type: ignore[assignment]  # an address, as `Base` counts these
+
+
+class Launches:
+    """The launches of a plan as the driver gets them, with arguments of their own: of one call at a time."""
+
+    def __init__(self, gpu: Gpu, plan: Plan, kernels: Sequence[Kernel]) -> None:
+        self._gpu = gpu
+        self._handle = -1  # the raw stream that all have
+        self._arguments = Arguments(plan.launches)
+        has_early = compute_capability(gpu.arch) >= EARLY
+        # Of each the driver's description, the kernel's function, pointers to its arguments, and the launch itself.
+        self._all = [
+            (
+                gpu.launch_config(launch.grid, launch.threads, launch.shared_bytes, launch.early and has_early),
+                kernel.function, pointers, launch,
+            )
+            for launch, kernel, pointers in zip(plan.launches, kernels, self._arguments.pointers, strict=True)
+        ]  # fmt: skip
+        self._cases = [tuple([each for each in self._all if each[3].when.holds(*case)]) for case in CASES]
+
+    def launch(self, handle: int, case: int, values: Values) -> None:
+        """Launch the kernels of a case, of `CASES`, one by one on the stream with this raw handle."""
+        self._arguments.set(values)
+        if handle != self._handle:
+            for config, *_ in self._all:
+                config.hStream = handle
+            self._handle = handle
+        launch = self._gpu.launch
+        for config, function, pointers, what in self._cases[case]:
+            answer = launch(config, function, pointers, 0)
+            if answer[0]:
+                of_what = f"launching {what.kernel.name} with {what.grid} blocks of {what.threads} threads"
+                device.succeed(of_what, answer)
 
 
 def _words_of(packed: bytes) -> tuple[int, ...]:
