@@ -58,7 +58,7 @@ def measured(path: Path | None) -> Content:
                 RungTuning(plan, plan.spaces[0], sweep, outcome).measure_curves(whole)
                 if segment:
                     outcome.curves[before:] = [
-                        structs.replace(curve, config=curve.config.replace(SEGMENT=segment))
+                        structs.replace(curve, constants=curve.constants | {"SEGMENT": segment})
                         for curve in outcome.curves[before:]
                     ]
         bar.end()

@@ -2,6 +2,7 @@ import dataclasses
 import itertools
 import math
 
+import entries
 import pytest
 import scalar_cost_model
 from msgspec import structs
@@ -13,7 +14,8 @@ from fastsgemm.heuristics import cost_model, curve_problems, database
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit
 from fastsgemm.heuristics.curve_problems import problems_of
-from fastsgemm.heuristics.database_entries import Curve, Fitted, Tools, points_of
+from fastsgemm.heuristics.database_entries import points_of
+from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, spell
 from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.evaluator import job_of
@@ -73,7 +75,7 @@ RUNG_OF = {rung.config: rung.name for rung in RUNGS}
 
 def curve(config, full, ms):
     points = points_of((problem, ms(problem)) for problem in problems_of(config, full, SMS).problems())
-    return Curve("sm_90", "Fake 9000", SMS, RUNG_OF[type(config)], config, full, points, Tools("1", "2", "2026-01-01"))
+    return entries.curve(RUNG_OF[type(config)], config, full, points, multiprocessors=SMS)
 
 
 def without(curve, left_out):

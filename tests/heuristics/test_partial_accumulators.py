@@ -15,7 +15,7 @@ from fastsgemm.heuristics import database, database_entries, partial_accumulator
 from fastsgemm.heuristics.choice import PREDICTED, choose_config
 from fastsgemm.heuristics.cost_model import CostModel, splits
 from fastsgemm.heuristics.curve_fit import fit
-from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.knowledge import knowledge
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import LAYOUTS, Problem
@@ -244,7 +244,7 @@ def test_chains_cost_what_was_measured_in_a_layout_or_else_what_they_cost_on_the
     shipped = next(curve for curve in database.shipped("sm_90").curves if curve.rung == RUNG.name)
     costs = dict(zip(LAYOUTS, (0.0, 1.5, 0.0, 2.5), strict=True))
     fitted = structs.replace(FITTED, long_sums=dict.fromkeys(LAYOUTS, ((None, ((1, 4),)),)))
-    model = CostModel([fit(structs.replace(shipped, accumulators_cost=tuple(costs.values())))], 132, H200, fitted)
+    model = CostModel([fit(structs.replace(shipped, accumulators_cost=[*costs.values()]))], 132, H200, fitted)
     for layout, own in costs.items():
         problem = Problem(4096, 4096, 4096, layout)
         (found,), one_chain = model.ranking(problem), {parts: ms for _, parts, ms in model.times(problem)}

@@ -34,7 +34,7 @@ from fastsgemm.heuristics.curve_arrays import (
 )
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.curve_problems import SPARSE, STACKED
-from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.products import Numbers, Product, numbers
 from fastsgemm.heuristics.shares import PREDICTED, Pick
 from fastsgemm.problem import Problem

@@ -129,7 +129,7 @@ class Tables:
         bandwidth = np.array([fit.numbers.bandwidth for fit in fits]).T
         bandwidth = np.where(each_narrow, bandwidth[[3, 2, 2, 3]], bandwidth)
         ends[BANDWIDTH] = bandwidth[[[2, 3, 2, 3], [0, 0, 1, 1]]][:, :, None, None]
-        costs = np.array([fit.curve.accumulators_cost for fit in fits]).T[:, None, None]
+        costs = np.array([fit.curve.costs for fit in fits]).T[:, None, None]
         ends[ACCUMULATING] = np.where(costs > 0.0, costs, accumulators_cost)
         of_times = ends[TERMS:].reshape(4, *whole.shape)
         of_times[FULL], of_times[LATER], of_times[LIGHTEST] = whole, (heavy - whole) / (STEADY - 1), lightest

@@ -22,8 +22,7 @@ from fastsgemm.errors import ConfigError, RecordError
 from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database import cached
-from fastsgemm.heuristics.database_entries import GENERIC, Tools
-from fastsgemm.heuristics.database_reading import Date, Extent, Multiprocessors, Text
+from fastsgemm.heuristics.database_entries import GENERIC, Date, Extent, Multiprocessors, Text, Tools
 from fastsgemm.progress import warn
 
 _SCHEMA = 1

@@ -16,7 +16,7 @@ from fastsgemm.heuristics import database
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import Fit, fit
 from fastsgemm.heuristics.database import cached
-from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, Record
+from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, HandPicked, Record
 from fastsgemm.problem import Problem, octaves, spell
 from fastsgemm.rungs import Rung
 
@@ -150,7 +150,7 @@ class OfRung:
 
     def _tier(self, arch: str, here: bool) -> Content:
         """Return the entries of a file that are of this very device, or that are not."""
-        content = database.of_rung(arch, self._rung.name)
+        content = database.of_rung(arch, self._rung.name, None if arch == GENERIC else self._only)
         records = tuple(one for one in content.records if self._holds(one, here))
         curves = tuple(one for one in content.curves if self._holds(one, here))
         return Content(arch, 0, records, curves)
@@ -161,7 +161,7 @@ class OfRung:
         records: dict[Problem | None, list[Record]] = {}
         for content in self._tiers():
             for record in content.records:
-                if record.origin != "hand-picked":
+                if not isinstance(record, HandPicked):
                     records.setdefault(record.problem, []).append(record)
             # Those that were measured for one order come first.
             ordered = sorted(content.curves, key=lambda curve: self._in_order and curve.config.segment == 0)
@@ -172,8 +172,6 @@ class OfRung:
 
     def _holds(self, entry: Record | Curve, here: bool) -> bool:
         if (entry.device == self._device.name) is not here:
-            return False
-        if self._only is not None and entry.arch != GENERIC and entry.user is not (self._only == "user"):
             return False
         return _sums_in_order(entry) if self._in_order else not entry.config.segment
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fastsgemm.heuristics import partial_accumulators
 from fastsgemm.heuristics.curve_arrays import KINDS, STORES
 from fastsgemm.heuristics.curve_problems import TRANSACTION
-from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.problem import Problem
 
 

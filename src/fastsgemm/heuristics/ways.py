@@ -17,7 +17,8 @@ from fastsgemm.geometry.layout import ITEM, Pair
 from fastsgemm.geometry.variants import Operand, with_swap_ab
 from fastsgemm.heuristics import partial_accumulators
 from fastsgemm.heuristics.cost_model import CLOSE
-from fastsgemm.heuristics.database_entries import Curve, Fitted
+from fastsgemm.heuristics.database_entries import Curve
+from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.knowledge import Knowledge
 from fastsgemm.heuristics.products import Product
 from fastsgemm.heuristics.shares import EXACT, NEAREST, NOTHING, Choice, Packed, Pick, Share

@@ -13,6 +13,7 @@ from fastsgemm import device
 from fastsgemm.device import DeviceTraits, driver_text, nvrtc_version
 from fastsgemm.errors import DeviceError, FastsgemmError
 from fastsgemm.geometry import variants
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import cache
 from fastsgemm.problem import Problem, spell
@@ -189,7 +190,8 @@ def choose(device_info: DeviceTraits, rung: Rung | None, problem: Problem) -> Ch
     """Return the tuning record for `problem` on this device: of `rung`, or of the rung `sgemm` picks if it is None."""
     found = choose_config(device_info, rung, variants.dense_call(problem).problem)
     on = found.evidence
-    return ChoiceRow(problem, found.rung.name, found.config.constants, on.arch, on.device, on.origin, on.source)
+    arch, _ = database.origin_of(on, device_info.arch)
+    return ChoiceRow(problem, found.rung.name, found.config.constants, arch, on.device, on.origin, on.source)
 
 
 def _or_note(notes: list[str], look: Callable[[], T]) -> T | None:

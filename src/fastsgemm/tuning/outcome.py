@@ -9,8 +9,7 @@ import msgspec
 from msgspec import structs
 
 from fastsgemm.config import Config
-from fastsgemm.heuristics import database_entries
-from fastsgemm.heuristics.database_entries import Content, Curve, Record, tflops
+from fastsgemm.heuristics.database_entries import Content, Curve, Measured, Tools, tflops
 from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.problem import Problem, as_data, spell
 
@@ -75,7 +74,7 @@ class Outcome:
     """
 
     device: DeviceInfo
-    tools: database_entries.Tools
+    tools: Tools
     tuned: list[Tuned] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
     failures: dict[str, int] = field(default_factory=dict)
@@ -93,20 +92,9 @@ class Outcome:
             self.device.arch, self.device.shared_limit, tuple(map(self._record, self.tuned)), tuple(self.curves)
         )
 
-    def _record(self, found: Tuned) -> Record:
+    def _record(self, found: Tuned) -> Measured:
         ratio = None if found.cublas_ms is None else found.cublas_ms / found.ms
-        return Record(
-            arch=self.device.arch,
-            device=self.device.name,
-            rung=found.rung,
-            problem=found.problem,
-            config=found.config,
-            origin="measured",
-            source=str(self.tools),
-            ms=found.ms,
-            cublas_ratio=ratio,
-            tools=self.tools,
-        )
+        return Measured.of(found.rung, self.device.name, found.problem, found.config, found.ms, ratio, self.tools)
 
     def json(self) -> dict[str, Any]:
         """Return the outcome as plain data."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from msgspec.structs import asdict
+
 from fastsgemm import rungs
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.geometry.variants import with_swap_ab
@@ -312,7 +314,7 @@ class RungTuning:
 
     def _curves(self, measurable: Sequence[CurveProblems]) -> list[Curve]:
         """Return the curves of the configs that no problem fails on, as far as the time allows."""
-        sweep, device_info = self._sweep, self._plan.device
+        sweep = self._sweep
         repeats = _QUICK_REPEATS if self._plan.quick else _CURVE_REPEATS
         problems = [each.problems(self._plan.quick) for each in measurable]
         sweep.progress.begin("time", repeats * sum(map(len, problems)))
@@ -322,18 +324,19 @@ class RungTuning:
             if len(times) < len(asked):  # the time is up, or the config fails on a problem
                 self._outcome.complete &= not sweep.late
                 continue
-            curve = Curve(
-                device_info.arch,
-                device_info.name,
-                device_info.multiprocessors,
-                self._rung.name,
-                each.config,
-                each.blocks_per_sm,
-                points_of(times),
-                self._outcome.tools,
-            )
-            curves.append(curve)
+            curves.append(self._curve(each, times))
         return curves
+
+    def _curve(self, measured: CurveProblems, times: Sequence[tuple[Problem, float]]) -> Curve:
+        return Curve(
+            rung=self._rung.name,
+            device=self._plan.device.name,
+            multiprocessors=self._plan.device.multiprocessors,
+            constants=measured.config.constants,
+            blocks_per_sm=measured.blocks_per_sm,
+            points=points_of(times),
+            **asdict(self._outcome.tools),
+        )
 
     def _curve_kernels(self, config: Config) -> list[Job]:
         """Return the kernels of a curve, which are the same for any occupancy, and others that must compile.
