@@ -267,7 +267,7 @@ def test_a_believable_file_can_be_added_to_the_shipped_database(exported, tmp_pa
     assert add_contribution.main([str(path)]) == 0
     text = (tmp_path / "sm_90.json").read_text()
     assert contribution.faults_of_file(text, "sm_90") == []
-    content = database.File(text.encode(), "sm_90").content()
+    content = database.parse(text.encode(), "sm_90")
     assert len(content.records) == len(shipped.records) + 2
     assert content.fitted == shipped.fitted and len(content.curves) == len(shipped.curves)
     illegal(exported)

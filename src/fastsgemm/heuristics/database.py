@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
-from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar
 
@@ -22,7 +21,17 @@ from fastsgemm import private_files, resources, rungs, strict_json
 from fastsgemm.config import Config
 from fastsgemm.errors import RecordError, UnknownRungError
 from fastsgemm.heuristics.curve_fit import with_numbers
-from fastsgemm.heuristics.database_entries import DECODERS, GENERIC, SCHEMA, Content, Curve, Record, Unread, line
+from fastsgemm.heuristics.database_entries import (
+    DECODERS,
+    GENERIC,
+    SCHEMA,
+    Content,
+    Curve,
+    Record,
+    Unread,
+    line_of,
+    place,
+)
 from fastsgemm.heuristics.fitted import Fitted, SearchLimits
 from fastsgemm.progress import warn
 
@@ -30,8 +39,6 @@ _LOCK_SECONDS = 60.0  # how long a process waits for another one to finish writi
 _MOST_BYTES = 64 * 1024 * 1024  # of a file: the largest shipped one has about 300 kB
 _MOST_ANSWERS = 65536  # that each function keeps
 _FILE_MODE = 0o644  # an exported file is for others to read; the user's own are in a folder only the user can enter
-_ABSENT = Raw()
-_PLACE = attrgetter("place")  # of a record or curve
 _caches: list[Any] = []  # the caches of `cached`
 
 _P = ParamSpec("_P")
@@ -52,10 +59,7 @@ def forget() -> None:
 
 
 def user_folder() -> Path | None:
-    """Return where the user's own results are: ``FASTSGEMM_DATA_DIR`` or the data folder of this platform.
-
-    None where there is neither, because the user has no home folder.
-    """
+    """Return where the user's own results are: ``FASTSGEMM_DATA_DIR``, else a folder of the platform; None without."""
     return private_files.user_folder("FASTSGEMM_DATA_DIR", "data")
 
 
@@ -180,19 +184,16 @@ def candidates(space: str, use: str) -> tuple[Config, ...]:
 
 @cached
 def fitted(arch: str) -> Fitted:
-    """Return the fitted numbers of an architecture: its own, else those of the generic file."""
-    return _fitted(arch) or _fitted(GENERIC) or Fitted()
-
-
-def _fitted(arch: str) -> Fitted | None:
-    """Return the fitted numbers of a shipped file without parsing its records and curves."""
-    path = shipped_path(arch)
-    file = _file(path, arch, False)
-    try:
-        return None if file is None else file.fitted
-    except RecordError as error:
-        warn(f"the fitted numbers of tuning file {path} are left out: {error}")
-        return None
+    """Return the fitted numbers of an architecture, else the generic ones, without parsing records and curves."""
+    for name in (arch, GENERIC):
+        path = shipped_path(name)
+        file = _file(path, name, False)
+        try:
+            if file is not None and file.fitted is not None:
+                return file.fitted
+        except RecordError as error:
+            warn(f"the fitted numbers of tuning file {path} are left out: {error}")
+    return Fitted()
 
 
 @cached
@@ -216,15 +217,20 @@ def _read(path: Path, arch: str, private: bool, rung: str | None = None) -> Cont
 
 
 @cached
-def _file(path: Path, arch: str, private: bool) -> File | None:
+def _file(path: Path, arch: str, private: bool) -> _File | None:
     """Return a file before its lines are read, or None if it is missing or, with one warning, no tuning file."""
     try:
-        return File(private_files.read(path, _MOST_BYTES, private=private), arch)
+        return _File(private_files.read(path, _MOST_BYTES, private=private), arch)
     except FileNotFoundError:
         return None
     except (OSError, RecordError) as error:
         warn(f"tuning file {path} is left out: {error}")
         return None
+
+
+def parse(text: bytes, arch: str) -> Content:
+    """Return what the text of a tuning file for this architecture holds, or raise `RecordError` if it is none."""
+    return _File(text, arch).content()
 
 
 def save(new: Content) -> Path:
@@ -269,12 +275,12 @@ def merged(old: Content, new: Content) -> Content:
     A new record takes the place of the old one for its device, rung and problem; new curves take the place of all old
     ones for their device, rung and order of summation, because only curves of one run are compared with each other.
     """
-    places = {*map(_PLACE, (*new.records, *new.curves))}
+    records, curves = {*map(place, new.records)}, {*map(place, new.curves)}
     return Content(
         old.arch,
         old.shared_limit or new.shared_limit,
-        (*(record for record in old.records if record.place not in places), *new.records),
-        (*(curve for curve in old.curves if curve.place not in places), *new.curves),
+        (*(record for record in old.records if place(record) not in records), *new.records),
+        (*(curve for curve in old.curves if place(curve) not in curves), *new.curves),
         tuple(dict.fromkeys((*old.unread, *new.unread))),
     )
 
@@ -293,12 +299,12 @@ def dumps(content: Content) -> str:
             parts.append(f'"{key}": {json.dumps(structs.asdict(numbers))}')
     parts += [f"{json.dumps(one.key)}: {one.text}" for one in content.unread if one.key not in DECODERS]
     lists: dict[str, Iterable[Any]] = {
-        "records": sorted(content.records, key=_PLACE),
-        "curves": map(with_numbers, sorted(content.curves, key=_PLACE)),
+        "records": sorted(content.records, key=place),
+        "curves": map(with_numbers, sorted(content.curves, key=place)),
         "candidates": content.candidates,
     }
     for key, entries in lists.items():
-        lines = [*map(line, entries), *(one.text for one in content.unread if one.key == key)]
+        lines = [*map(line_of, entries), *(one.text for one in content.unread if one.key == key)]
         if lines or key != "candidates":
             parts.append(f'"{key}": ' + ("[\n" + ",\n".join(lines) + "\n]" if lines else "[]"))
     return ",\n".join(parts) + "}\n"
@@ -316,8 +322,8 @@ class _Outer(Struct):
     schema: int
     arch: str
     shared_limit: Annotated[int, Meta(ge=1, le=2**24)]  # bytes of shared memory of a block
-    fitted: Raw = _ABSENT
-    search_limits: Raw = _ABSENT
+    fitted: Raw = Raw()
+    search_limits: Raw = Raw()
     records: list[Raw] = []
     curves: list[Raw] = []
     candidates: list[Raw] = []
@@ -326,20 +332,8 @@ class _Outer(Struct):
 _ANY = Decoder(_AnyLine)
 
 
-class File:
-    """A tuning file of which only the outer level has been decoded.
-
-    Parameters
-    ----------
-    text : bytes
-    arch : str
-        What its name says it is for.
-
-    Raises
-    ------
-    RecordError
-        It is no such file.
-    """
+class _File:
+    """A tuning file of which only the outer level has been decoded, or a `RecordError`."""
 
     def __init__(self, text: bytes, arch: str) -> None:
         self._text, self._outer = text, strict_json.decode(text, _Outer)

@@ -1,6 +1,6 @@
 """The entries of a tuning file, as a file has them: records, curves and candidates.
 
-Each class declares what its fields may be, and `line` writes what the decoders here read. ``tuning_db/README.md``
+Each class declares what its fields may be, and `line_of` writes what the decoders here read. ``tuning_db/README.md``
 describes the format of the files.
 """
 
@@ -29,18 +29,14 @@ Text = Annotated[str, Meta(min_length=1)]
 Date = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\d$")]
 Extent = Annotated[int, Meta(ge=1, le=MAX_EXTENT)]
 Layout = Literal["NN", "NT", "TN", "TT"]
-Batch = Annotated[int, Meta(ge=1, le=MAX_BATCH)]
 Ms = Annotated[float, Meta(ge=1e-6, le=1e9)]  # a nanosecond to 12 days
 Rate = Annotated[float, Meta(ge=1e-12, le=1e12)]  # TFLOP/s, or a speed relative to cuBLAS
 Multiprocessors = Annotated[int, Meta(ge=1, le=2**16)]
-Blocks = Annotated[int, Meta(ge=1, le=32)]  # resident on a multiprocessor, on every architecture
-Calibration = Annotated[float, Meta(ge=0.1, le=10.0)]
 _Cost = Annotated[float, Meta(ge=0.0, le=10.0)]
 # By layout, or one number for all. msgspec 0.22 misreads a union with a tuple of fixed length, so this is a list.
 AccumulatorsCost = Annotated[list[_Cost], Meta(min_length=4, max_length=4)] | _Cost
 Row = tuple[Extent, Extent, Extent, Ms]  # M, N, K and the time
 Points = Mapping[Layout, Sequence[Row]]
-Place = tuple[Any, ...]  # of an entry in a file
 
 _ORDER = (
     "space", "rung", "use", "device", "multiprocessors", "problem", "constants", "origin", "source", "blocks_per_sm",
@@ -88,10 +84,6 @@ class Entry(Struct, frozen=True, dict=True, kw_only=True, forbid_unknown_fields=
         """The config of these constants."""
         return rungs.find(self.rung).config.from_constants(self.constants)
 
-    def _of_device(self, device: str | None) -> Place:
-        """Return rung, order of summation and device as a sort key."""
-        return rungs.find(self.rung).number, self.rung, self.config.segment, device or ""
-
 
 class ProblemLine(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A problem as a file has it."""
@@ -100,7 +92,7 @@ class ProblemLine(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     N: Extent
     K: Extent
     layout: Layout
-    batch: Batch = 1  # a record of one product has none
+    batch: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 1  # a record of one product has none
     symmetric: bool = False
 
     @classmethod
@@ -147,13 +139,6 @@ class Record(Entry, frozen=True, kw_only=True, tag_field="origin"):
     def ms(self) -> float | None:
         """Device time of a measured one."""
         return None
-
-    @property
-    def place(self) -> Place:
-        """What a file has one record for: rung, order of summation, device and problem."""
-        p = self.problem
-        of_problem = (p.layout, p.M * p.N * p.K, p.M, p.N, p.batch, p.symmetric) if p else ("",)
-        return *self._of_device(self.device), *of_problem
 
 
 class Published(Record, frozen=True, kw_only=True, tag="published"):
@@ -206,16 +191,15 @@ class Measured(Record, frozen=True, kw_only=True, tag="measured"):
     def of(
         cls, rung: str, device: str, problem: Problem, config: Config, ms: float, ratio: float | None, tools: Tools
     ) -> Measured:
-        """Return the record of a measurement, with numbers rounded as a file has them."""
-        ms = rounded(ms)
+        """Return the record of a measurement."""
         return cls(
             rung=rung,
             device=device,
             written=ProblemLine.of(problem),
             constants=config.constants,
             ms=ms,
-            tflops=rounded(tflops(problem, ms)),
-            cublas_ratio=None if ratio is None else round(ratio, 4),
+            tflops=tflops(problem, ms),
+            cublas_ratio=ratio,
             **asdict(tools),
         )
 
@@ -265,8 +249,8 @@ class Curve(Entry, frozen=True, kw_only=True):
 
     device: Text
     multiprocessors: Multiprocessors
-    blocks_per_sm: Blocks
-    calibration: Calibration = 1.0
+    blocks_per_sm: Annotated[int, Meta(ge=1, le=32)]  # the most on every architecture
+    calibration: Annotated[float, Meta(ge=0.1, le=10.0)] = 1.0
     accumulators_cost: AccumulatorsCost = 0.0
     points: Points
     numbers: CurveNumbers | None = None
@@ -290,24 +274,9 @@ class Curve(Entry, frozen=True, kw_only=True):
         return tuple(cost) if isinstance(cost, list) else (cost,) * len(LAYOUTS)
 
     @property
-    def tools(self) -> Tools:
-        """What it was measured with."""
-        return Tools(self.driver, self.nvrtc, self.date)
-
-    @property
-    def place(self) -> Place:
-        """What a file has the curves of one run for: rung, order of summation and device."""
-        return self._of_device(self.device)
-
-    @property
-    def origin(self) -> str:
-        """What a time of it is."""
-        return "predicted"
-
-    @property
     def source(self) -> str:
-        """What it was measured with, in words."""
-        return f"from {self.tools}"
+        """What it was measured with."""
+        return str(Tools(self.driver, self.nvrtc, self.date))
 
     @property
     def times(self) -> dict[Problem, float]:
@@ -396,16 +365,28 @@ DECODERS: dict[str, Decoder[Any]] = {
 }
 
 
-def line(entry: Entry) -> str:
-    """Return the line of an entry in a file."""
+def line_of(entry: Entry) -> str:
+    """Return the line of an entry in a file, where numbers of a measured record are rounded."""
     data = to_builtins(entry) | {"constants": entry.config.constants}
-    if isinstance(entry, Curve):
-        numbers = data.pop("numbers")
-        if numbers is not None:
-            # A straight line is written without a bend.
-            numbers[1] = [[one[: 4 if one[2] else 2] for one in lines] for lines in numbers[1]]
-            data["numbers"] = numbers
+    if isinstance(entry, Measured):
+        ms, ratio = rounded(entry.ms), entry.cublas_ratio
+        data |= {"ms": ms, "tflops": rounded(tflops(entry.problem, ms)), "cublas_ratio": ratio and round(ratio, 4)}
+    if data.get("numbers") is None:
+        data.pop("numbers", None)
+    else:  # a straight line is written without a bend
+        data["numbers"][1] = [[one[: 4 if one[2] else 2] for one in lines] for lines in data["numbers"][1]]
     return json.dumps({key: data[key] for key in _ORDER if key in data})
+
+
+def place(entry: Record | Curve) -> tuple[Any, ...]:
+    """Return what a file has one record or the curves of one run for, as a sort key.
+
+    That is rung, order of summation and device, and of a record its problem. Curves of one place stay in their order,
+    the most useful config first.
+    """
+    p = entry.problem if isinstance(entry, Record) else None
+    of_problem = (p.layout, p.M * p.N * p.K, p.M, p.N, p.batch, p.symmetric) if p else ()
+    return rungs.find(entry.rung).number, entry.rung, entry.config.segment, entry.device or "", *of_problem
 
 
 def tflops(problem: Problem, ms: float) -> float:

@@ -203,7 +203,7 @@ def _evidence(choice: Choice, device: DeviceInfo) -> str:
     if isinstance(found, Record):
         at = "" if found.problem is None else f" at {spell(found.problem)}"
         return f"{found.origin} record for {place}{at} ({where}; {found.source})"
-    return f"measured times on {place} ({where}; {found.tools})"
+    return f"measured times on {place} ({where}; {found.source})"
 
 
 def explain(

@@ -15,6 +15,7 @@ from fastsgemm.errors import DeviceError, FastsgemmError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import choose_config
+from fastsgemm.heuristics.database_entries import Record
 from fastsgemm.jit import cache
 from fastsgemm.problem import Problem, spell
 from fastsgemm.rungs import Rung
@@ -191,7 +192,8 @@ def choose(device_info: DeviceTraits, rung: Rung | None, problem: Problem) -> Ch
     found = choose_config(device_info, rung, variants.dense_call(problem).problem)
     on = found.evidence
     arch, _ = database.origin_of(on, device_info.arch)
-    return ChoiceRow(problem, found.rung.name, found.config.constants, arch, on.device, on.origin, on.source)
+    origin, source = (on.origin, on.source) if isinstance(on, Record) else ("predicted", f"from {on.source}")
+    return ChoiceRow(problem, found.rung.name, found.config.constants, arch, on.device, origin, source)
 
 
 def _or_note(notes: list[str], look: Callable[[], T]) -> T | None:

@@ -22,7 +22,7 @@ from fastsgemm import __version__, private_files, rungs, strict_json
 from fastsgemm.errors import FastsgemmError, RecordError
 from fastsgemm.heuristics import database, fp16x3_rates
 from fastsgemm.heuristics.curve_fit import with_numbers
-from fastsgemm.heuristics.database_entries import DECODERS, Content, Measured, Record
+from fastsgemm.heuristics.database_entries import DECODERS, Content, Measured, Record, place
 from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.problem import Problem, spell
 
@@ -264,7 +264,7 @@ def read(path: Path) -> tuple[Contribution, Content]:
         raise RecordError(f"{path} is no file that fastsgemm tune --export has written: {error}") from error
     if found.schema != SCHEMA:
         raise RecordError(f"{path} has schema {found.schema}; this version reads {SCHEMA}")
-    content = database.File(bytes(found.content), found.machine.arch).content()
+    content = database.parse(bytes(found.content), found.machine.arch)
     for fault in content.faults:
         raise RecordError(f"{path}: {fault}")
     return found, content
@@ -323,7 +323,7 @@ def faults_of_file(text: str, arch: str) -> list[str]:
     """
     try:
         keys = {*strict_json.decode(text.encode(), dict[str, msgspec.Raw])}
-        content = database.File(text.encode(), arch).content()
+        content = database.parse(text.encode(), arch)
     except RecordError as error:
         return [str(error)]
     found = [*content.faults]
@@ -339,8 +339,8 @@ def faults_of_file(text: str, arch: str) -> list[str]:
         for one in fitted
         if one.numbers != with_numbers(one).numbers
     ]
-    places = [record.place for record in records]
-    found += [f"more than one record for {place}" for place in dict.fromkeys(places) if places.count(place) > 1]
+    places = [*map(place, records)]
+    found += [f"more than one record for {one}" for one in dict.fromkeys(places) if places.count(one) > 1]
     entered = len(records) + len(curves) + len(content.candidates)
     if text.count("\n{") != entered + sum(one.key in DECODERS for one in content.unread):
         found.append("it does not have one record, curve or candidate a line")
