@@ -21,17 +21,7 @@ from fastsgemm import private_files, resources, rungs, strict_json
 from fastsgemm.config import Config
 from fastsgemm.errors import RecordError, UnknownRungError
 from fastsgemm.heuristics.curve_fit import with_numbers
-from fastsgemm.heuristics.database_entries import (
-    DECODERS,
-    GENERIC,
-    SCHEMA,
-    Content,
-    Curve,
-    Record,
-    Unread,
-    line_of,
-    place,
-)
+from fastsgemm.heuristics.database_entries import DECODERS, GENERIC, SCHEMA, Content, Evidence, Unread, line_of, place
 from fastsgemm.heuristics.fitted import Fitted, SearchLimits
 from fastsgemm.progress import warn
 
@@ -160,7 +150,7 @@ def _both(first: Content, second: Content) -> Content:
     return Content(first.arch, limit, (*first.records, *second.records), (*first.curves, *second.curves))
 
 
-def origin_of(entry: Record | Curve, arch: str) -> tuple[str, bool]:
+def origin_of(entry: Evidence, arch: str) -> tuple[str, bool]:
     """Return the architecture of the file that an entry is from, and whether that file is the user's own.
 
     Parameters

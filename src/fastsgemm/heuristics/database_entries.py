@@ -357,6 +357,7 @@ class Content(Struct, frozen=True):
         return [one.fault for one in self.unread if one.fault]
 
 
+Evidence = Record | Curve  # of a choice
 # What reads a line of each list of a file. A decoder looks at a type once.
 DECODERS: dict[str, Decoder[Any]] = {
     "records": Decoder(Measured | Published | HandPicked),
@@ -378,7 +379,7 @@ def line_of(entry: Entry) -> str:
     return json.dumps({key: data[key] for key in _ORDER if key in data})
 
 
-def place(entry: Record | Curve) -> tuple[Any, ...]:
+def place(entry: Evidence) -> tuple[Any, ...]:
     """Return what a file has one record or the curves of one run for, as a sort key.
 
     That is rung, order of summation and device, and of a record its problem. Curves of one place stay in their order,

@@ -13,7 +13,7 @@ from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.geometry.layout import Pair
-from fastsgemm.heuristics.database_entries import Curve, Record
+from fastsgemm.heuristics.database_entries import Evidence
 from fastsgemm.rungs import Rung
 
 EXACT, PREDICTED, NEAREST, GIVEN = "exact", "predicted", "nearest", "given"
@@ -49,7 +49,7 @@ class Share(Struct, frozen=True):
     columns: Pair
     packed: Packed
     rule: str
-    evidence: Record | Curve | None
+    evidence: Evidence | None
     ms: float | None
 
     @property
@@ -75,7 +75,7 @@ class Pick(NamedTuple):
     rung: Rung
     known: Config | Callable[[], Config]
     rule: str
-    evidence: Record | Curve
+    evidence: Evidence
     ms: float | None
     cost: float
 
@@ -141,7 +141,7 @@ class Choice(Struct, frozen=True):
         return self._largest.rule if self.shares else PREDICTED
 
     @property
-    def evidence(self) -> Record | Curve | None:
+    def evidence(self) -> Evidence | None:
         """The record or curve that the largest share rests on."""
         return self._largest.evidence if self.shares else None
 
