@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 from fastsgemm import rungs
 from fastsgemm.config import SEGMENT, Config, PipelinedConfig, Violation
@@ -44,28 +44,20 @@ class Knowledge:
     """What the database knows for one device; see `knowledge`."""
 
     def __init__(self, device: DeviceInfo, only: str | None) -> None:
-        self.device, self.only = device, only
-        self.fitted = database.fitted(device.arch)
-        self._rungs: dict[tuple[str, bool], OfRung] = {}
-        self._models: dict[tuple[tuple[Rung, ...], bool], CostModel | None] = {}
+        self.device, self.fitted = device, database.fitted(device.arch)
+        self._of, self._model = cache(partial(OfRung, device, only)), cache(self._made)
 
     def of(self, rung: Rung, in_order: bool = False) -> OfRung:
         """Return what is known of a rung, as it sums in any order or in one."""
-        key = rung.name, in_order
-        if key not in self._rungs:
-            self._rungs[key] = OfRung(self.device, self.only, rung, in_order)
-        return self._rungs[key]
+        return self._of(rung, in_order)
 
     def model(self, *wanted: Rung, in_order: bool = False) -> CostModel | None:
         """Return the cost model of the curves of these rungs, or None if there are none."""
-        key = wanted, in_order
-        if key not in self._models:
-            fits = [fit for rung in wanted for fit in self.of(rung, in_order).fits]
-            device = self.device
-            self._models[key] = (
-                CostModel(fits, device.multiprocessors, device.shared_limit, self.fitted, in_order) if fits else None
-            )
-        return self._models[key]
+        return self._model(wanted, in_order)
+
+    def _made(self, wanted: tuple[Rung, ...], in_order: bool) -> CostModel | None:
+        fits, device = [fit for rung in wanted for fit in self.of(rung, in_order).fits], self.device
+        return CostModel(fits, device.multiprocessors, device.shared_limit, self.fitted, in_order) if fits else None
 
 
 class OfRung:
@@ -82,7 +74,7 @@ class OfRung:
     @property
     def is_measured(self) -> bool:
         """Whether the architecture has records of its own."""
-        return bool(self._of_device.records or self._of_arch.records)
+        return any(content.records for content in self._of_arch)
 
     @property
     def fits(self) -> tuple[Fit, ...]:
@@ -132,17 +124,12 @@ class OfRung:
         return self._rung.violations(config, self._device.shared_limit)
 
     def _tiers(self) -> Iterator[Content]:
-        yield self._of_device
-        yield self._of_arch
+        yield from self._of_arch
         yield self._of_all
 
     @cached_property
-    def _of_device(self) -> Content:
-        return self._tier(self._device.arch, True)
-
-    @cached_property
-    def _of_arch(self) -> Content:
-        return self._tier(self._device.arch, False)
+    def _of_arch(self) -> tuple[Content, Content]:
+        return self._tier(self._device.arch, True), self._tier(self._device.arch, False)
 
     @cached_property
     def _of_all(self) -> Content:
