@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import structs
 
 from fastsgemm.config import Config
@@ -109,7 +108,7 @@ class Outcome:
             "failures": self.failures,
             "curves": len(self.curves),
             "results": [_row(found) for found in self.tuned],
-            "fp16x3": self.rates and msgspec.to_builtins(self.rates),
+            "fp16x3": self.rates and _measured(self.rates),
             "fp16x3_stored": self.rates_path and str(self.rates_path),
         }
 
@@ -154,6 +153,23 @@ def _row(found: Tuned) -> dict[str, Any]:
         "of_shipped": found.shipped_ms and found.shipped_ms / found.ms,
         "of_cublas": found.cublas_ms and found.cublas_ms / found.ms,
     }
+
+
+def _measured(r: Rates) -> dict[str, Any]:
+    """Return the rates of rung 11 as plain data, with every constant of a tile."""
+    tiles = [
+        {
+            "config": t.config.constants,
+            "least_k": t.least_k,
+            "most_k": t.most_k,
+            "step_us": t.step_us,
+            "tile_us": t.tile_us,
+        }
+        for t in r.tiles
+    ]
+    tools = {"driver": r.driver, "nvrtc": r.nvrtc, "date": r.date}
+    place = {"arch": r.arch, "device": r.device, "multiprocessors": r.multiprocessors}
+    return place | {"tiles": tiles, "times": structs.asdict(r.times), "tools": tools, "least_gflop": r.least_gflop}
 
 
 def _percent(share: float | None) -> str:
