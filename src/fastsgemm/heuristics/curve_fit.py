@@ -26,15 +26,7 @@ _DIGITS = 7  # of a number: measured times have 5
 
 
 class Fit(Struct, frozen=True):
-    """What the cost model knows of one config.
-
-    Attributes
-    ----------
-    curve : Curve
-    rung : Rung
-    problems : CurveProblems
-    numbers : CurveNumbers
-    """
+    """What the cost model knows of one config."""
 
     curve: Curve
     rung: Rung

@@ -45,36 +45,21 @@ _ORDER = (
 
 
 class Tools(Struct, frozen=True):
-    """What a measurement was made with.
+    """What a measurement was made with."""
 
-    Attributes
-    ----------
-    driver, nvrtc : str
-        Versions.
-    date : str
-        Year-month-day.
-    """
-
-    driver: str
+    driver: str  # its version, as of NVRTC
     nvrtc: str
-    date: str
+    date: str  # year-month-day
 
     def __str__(self) -> str:
         return f"driver {self.driver}, NVRTC {self.nvrtc}, {self.date}"
 
 
 class Entry(Struct, frozen=True, dict=True, kw_only=True, forbid_unknown_fields=True):
-    """An entry of any kind. Making one with constants that are no config of its rung raises `ConfigError`.
-
-    Attributes
-    ----------
-    rung : str
-    constants : dict
-        Those of the config; one that is left out has its default.
-    """
+    """An entry of any kind. Making one with constants that are no config of its rung raises `ConfigError`."""
 
     rung: Text
-    constants: dict[str, int]
+    constants: dict[str, int]  # those of the config; one that is left out has its default
 
     def __post_init__(self) -> None:
         _ = self.config
@@ -107,18 +92,10 @@ class ProblemLine(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
 
 
 class Record(Entry, frozen=True, kw_only=True, tag_field="origin"):
-    """One known-good choice of constants. The class of a record says where it is from.
+    """One known-good choice of constants. The class of a record says where it is from."""
 
-    Attributes
-    ----------
-    device : str or None
-        The device it was found on; None for one that holds for all.
-    written : ProblemLine or None
-        The problem it was found for; None for one that holds for all.
-    """
-
-    device: Text | None
-    written: ProblemLine | None = field(name="problem")
+    device: Text | None  # the device it was found on; None for one that holds for all
+    written: ProblemLine | None = field(name="problem")  # the problem it was found for; None for one that holds for all
 
     @cached_property
     def problem(self) -> Problem | None:
@@ -142,15 +119,9 @@ class Record(Entry, frozen=True, kw_only=True, tag_field="origin"):
 
 
 class Published(Record, frozen=True, kw_only=True, tag="published"):
-    """A record from somebody else.
+    """A record from somebody else."""
 
-    Attributes
-    ----------
-    source : str
-        Where it is from.
-    """
-
-    source: Text
+    source: Text  # where it is from
 
 
 class HandPicked(Published, frozen=True, kw_only=True, tag="hand-picked"):
@@ -158,26 +129,14 @@ class HandPicked(Published, frozen=True, kw_only=True, tag="hand-picked"):
 
 
 class Measured(Record, frozen=True, kw_only=True, tag="measured"):
-    """A record that was measured.
-
-    Attributes
-    ----------
-    ms : float
-        Device time.
-    tflops : float
-        The rate that follows.
-    cublas_ratio : float or None
-        Its speed over that of cuBLAS in the same run, where there was cuBLAS.
-    driver, nvrtc, date : str
-        See `Tools`.
-    """
+    """A record that was measured."""
 
     device: Text
     written: ProblemLine = field(name="problem")
-    ms: Ms
-    tflops: Rate
-    cublas_ratio: Rate | None
-    driver: Text
+    ms: Ms  # device time
+    tflops: Rate  # the rate that follows
+    cublas_ratio: Rate | None  # its speed over that of cuBLAS in the same run, where there was cuBLAS
+    driver: Text  # this and the next two: see `Tools`
     nvrtc: Text
     date: Date
 
@@ -223,38 +182,21 @@ def points_of(times: Iterable[tuple[Problem, float]]) -> Points:
 
 
 class Curve(Entry, frozen=True, kw_only=True):
-    """Times of one config over many shapes, from which its time on others is predicted.
+    """Times of one config over many shapes, from which its time on others is predicted."""
 
-    Attributes
-    ----------
-    device : str
-        The device they were measured on.
-    multiprocessors : int
-        Of that device.
-    blocks_per_sm : int
-        That fit on one of them at a time: the fewer of those with and without partial accumulators. Only without them
-        in a quick run, where slices make four chains, and where shared memory has no room for them.
-    calibration : float
-        How many times longer the steps of K take on other problems than the points say, as measured on some.
-    accumulators_cost : list of float, or float
-        Time with partial accumulators over the time without, in layouts NN, NT, TN and TT, or in all of them; 0: not
-        measured for this config, see `fastsgemm.heuristics.fitted.Fitted`.
-    points : mapping
-        For each layout the measured times: M, N, K and ms.
-    numbers : CurveNumbers or None
-        What the points give, if it is stored: of the default rungs.
-    driver, nvrtc, date : str
-        See `Tools`.
-    """
-
-    device: Text
-    multiprocessors: Multiprocessors
+    device: Text  # the device they were measured on
+    multiprocessors: Multiprocessors  # of that device
+    # That fit on one of them at a time: the fewer of those with and without partial accumulators. Only without them in
+    # a quick run, where slices make four chains, and where shared memory has no room for them.
     blocks_per_sm: Annotated[int, Meta(ge=1, le=32)]  # the most on every architecture
+    # How many times longer the steps of K take on other problems than the points say, as measured on some.
     calibration: Annotated[float, Meta(ge=0.1, le=10.0)] = 1.0
+    # Time with partial accumulators over the time without, in layouts NN, NT, TN and TT, or in all of them; 0: not
+    # measured for this config, see `fastsgemm.heuristics.fitted.Fitted`.
     accumulators_cost: AccumulatorsCost = 0.0
-    points: Points
-    numbers: CurveNumbers | None = None
-    driver: Text
+    points: Points  # for each layout the measured times: M, N, K and ms
+    numbers: CurveNumbers | None = None  # what the points give, if it is stored: of the default rungs
+    driver: Text  # this and the next two: see `Tools`
     nvrtc: Text
     date: Date
 
@@ -293,63 +235,32 @@ class Curve(Entry, frozen=True, kw_only=True):
 
 
 class Candidate(Entry, frozen=True, kw_only=True):
-    """A config that tuning tries by name, not as one of a grid.
+    """A config that tuning tries by name, not as one of a grid."""
 
-    Attributes
-    ----------
-    space : str
-        The search space.
-    use : str
-        ``quick``: in a quick run. ``picked``: beside the grid of the space.
-    """
-
-    space: Text
+    space: Text  # the search space
+    # `quick`: in a quick run. `picked`: beside the grid of the space.
     use: Text
 
 
 class Unread(Struct, frozen=True):
-    """A part of a file that this version cannot use, of a later one for example. It stays in the file.
+    """A part of a file that this version cannot use, of a later one for example. It stays in the file."""
 
-    Attributes
-    ----------
-    key : str
-        ``records``, ``curves`` or ``candidates`` for a line of them, or a key of the header.
-    text : str
-        JSON.
-    fault : str
-        What is wrong with the line.
-    """
-
-    key: str
-    text: str
-    fault: str = ""
+    key: str  # `records`, `curves` or `candidates` for a line of them, or a key of the header
+    text: str  # JSON
+    fault: str = ""  # what is wrong with the line
 
 
 class Content(Struct, frozen=True):
-    """What one file holds.
-
-    Attributes
-    ----------
-    arch : str
-    shared_limit : int
-        Shared memory that a block may opt in to on this architecture, in bytes.
-    records : tuple of Record
-    curves : tuple of Curve
-    unread : tuple of Unread
-    fitted : Fitted or None
-    search_limits : SearchLimits or None
-    candidates : tuple of Candidate
-        Only shipped files have these three; the last two are in the generic file.
-    """
+    """What one file holds."""
 
     arch: str
-    shared_limit: int
+    shared_limit: int  # shared memory that a block may opt in to on this architecture, in bytes
     records: tuple[Record, ...] = ()
     curves: tuple[Curve, ...] = ()
     unread: tuple[Unread, ...] = ()
     fitted: Fitted | None = None
     search_limits: SearchLimits | None = None
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[Candidate, ...] = ()  # only shipped files have these three; the last two are in the generic file
 
     @property
     def faults(self) -> list[str]:

@@ -36,25 +36,13 @@ class _Part(Struct, frozen=True, dict=True, omit_defaults=True, forbid_unknown_f
 
 
 class Tile(_Part, frozen=True):
-    """A config that was measured.
+    """A config that was measured."""
 
-    Attributes
-    ----------
-    constants : dict
-        Those that the kernel is compiled for.
-    least_k : int
-        From this K on it errs no more than one chain of FMAs does.
-    step_us, tile_us : float
-        Microseconds of a wave of tiles, one on each SM: for 32 steps of k, and besides.
-    most_k : int or None
-        Up to this K the bound of ``docs/precision.md`` holds; None: for all.
-    """
-
-    constants: dict[str, int]
-    least_k: Extent
-    step_us: Positive
-    tile_us: Positive
-    most_k: Extent | None = None
+    constants: dict[str, int]  # those that the kernel is compiled for
+    least_k: Extent  # from this K on it errs no more than one chain of FMAs does
+    step_us: Positive  # microseconds of a wave of tiles, one on each SM: for 32 steps of k
+    tile_us: Positive  # and besides
+    most_k: Extent | None = None  # up to this K the bound of `docs/precision.md` holds; None: for all
 
     @cached_property
     def config(self) -> TileConfig:
@@ -69,55 +57,30 @@ class Tile(_Part, frozen=True):
 
 
 class Times(_Part, frozen=True):
-    """What the kernels take besides the tiles.
+    """What the kernels take besides the tiles."""
 
-    Attributes
-    ----------
-    launch_us, kernel_us : float
-        Microseconds on the device: of a call whose operands were split before, without its tiles; and of each further
-        kernel, the one that splits and the one that adds the parts.
-    host_us, host_kernel_us : float
-        On the host, of a call and of each of its kernels: what a small problem takes on an idle device.
-    split_rows_tb_s, split_columns_tb_s, read_tb_s, reduce_tb_s : float
-        10^12 bytes a second: read and written by splitting, read of split operands and of partial sums.
-    """
-
-    launch_us: Positive
-    kernel_us: Positive
-    host_us: Positive
-    host_kernel_us: Positive
-    split_rows_tb_s: Positive
+    launch_us: Positive  # microseconds on the device of a call whose operands were split before, without its tiles
+    kernel_us: Positive  # of each further kernel, the one that splits and the one that adds the parts
+    host_us: Positive  # on the host, of a call: what a small problem takes on an idle device
+    host_kernel_us: Positive  # on the host, of each of its kernels
+    split_rows_tb_s: Positive  # 10^12 bytes a second, read and written by splitting
     split_columns_tb_s: Positive
-    read_tb_s: Positive
-    reduce_tb_s: Positive
+    read_tb_s: Positive  # read of split operands
+    reduce_tb_s: Positive  # read and written of partial sums
 
 
 class Rates(_Part, frozen=True, kw_only=True):
-    """What is known of rung 11 on a device.
-
-    Attributes
-    ----------
-    schema : int
-    arch, device : str
-        What was measured on.
-    multiprocessors : int
-    times : Times
-    least_gflop : dict or None
-        By architecture, from how many 10^9 operations on rung 11 is taken without times; None where times are known.
-    origin : str
-    driver, nvrtc, date : str
-        See `fastsgemm.heuristics.database_entries.Tools`.
-    tiles : tuple of Tile
-    """
+    """What is known of rung 11 on a device."""
 
     schema: Literal[1]
-    arch: Text
+    arch: Text  # of the device that was measured
     device: Text
     multiprocessors: Multiprocessors
     times: Times
+    # By architecture, from how many 10^9 operations on rung 11 is taken without times; None where times are known.
     least_gflop: dict[str, Positive] | None = None
     origin: Literal["measured"]
-    driver: Text
+    driver: Text  # this and the next two: see `fastsgemm.heuristics.database_entries.Tools`
     nvrtc: Text
     date: Date
     tiles: Annotated[tuple[Tile, ...], Meta(min_length=1)]
