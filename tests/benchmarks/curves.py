@@ -62,9 +62,7 @@ def measured(path: Path | None) -> Content:
                         for curve in outcome.curves[before:]
                     ]
         bar.end()
-    merged = database.merged(shipped, outcome.content)
-    kept = {name: getattr(shipped, name) for name in ("fitted", "search_limits", "candidates")}
-    return structs.replace(merged, **kept)
+    return database.merged(shipped, outcome.content)
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ from fastsgemm.heuristics.curve_fit import fit
 from fastsgemm.heuristics.curve_problems import problems_of
 from fastsgemm.heuristics.database_entries import points_of
 from fastsgemm.heuristics.fitted import Fitted
+from fastsgemm.heuristics.products import Product
 from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, spell
 from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.evaluator import job_of
@@ -43,7 +44,7 @@ class OneConfig:
         return self.split_times(problem, multiprocessors)[config.split_k]
 
     def best(self, problem, multiprocessors):
-        found = CostModel([self.fit], multiprocessors, 232448, ONE_CHAIN).best(problem)
+        found = CostModel([self.fit], multiprocessors, 232448, ONE_CHAIN).predict([Product(problem, True)]).best()
         return found.ms, found.config
 
 
@@ -298,8 +299,8 @@ def test_no_config_has_a_grid_for_the_largest_problems(rung, multiprocessors):
     model = CostModel(fits, multiprocessors, 232448, database.fitted("sm_90"))
     for extent in (MAX_EXTENT, MAX_EXTENT - 7, MAX_EXTENT // 3):
         problem = Problem(extent, extent, extent, "TT", MAX_BATCH)
-        assert model.best(problem) is None
-        assert model.ranking(problem) == model.times(problem) == []
+        assert model.predict([Product(problem, True)]).best() is None
+        assert model.predict([Product(problem, True)]).ranking() == model.times(problem) == []
 
 
 def test_where_blocks_are_many_k_stays_whole():

@@ -15,8 +15,9 @@ from fastsgemm.errors import FastsgemmError, RecordError
 from fastsgemm.heuristics import database, database_entries
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit, numbers_of
-from fastsgemm.heuristics.database_entries import DECODERS, Content, HandPicked, line_of, points_of, tflops
+from fastsgemm.heuristics.database_entries import LISTS, Content, HandPicked, line_of, points_of, tflops
 from fastsgemm.heuristics.fitted import Fitted
+from fastsgemm.heuristics.products import Product
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.contribution import faults_of_file
 from fastsgemm.tuning.spaces import CLASSIC, REFINED
@@ -77,7 +78,7 @@ def file_text(records=(), curves=(), **header):
 
 
 def read_curve(line):
-    return DECODERS["curves"].decode(json.dumps(line))
+    return LISTS["curves"].decode(json.dumps(line))
 
 
 def without(line, *names):
@@ -375,7 +376,7 @@ def test_the_most_extreme_numbers_give_a_time(number):
     ]  # fmt: skip
     curve = read_curve(line)
     for problem in (Problem(1, 1, 1), Problem(4097, 333, 5000), Problem(*[2**31 - 2**16] * 3)):
-        best = CostModel([fit(curve)], 132, 232448, Fitted()).best(problem)
+        best = CostModel([fit(curve)], 132, 232448, Fitted()).predict([Product(problem, True)]).best()
         assert best is None or math.isfinite(best.ms)
 
 
@@ -445,7 +446,7 @@ def test_a_batch_is_written_where_there_is_one_and_read_back(tuning_folder):
 
 def test_a_batch_of_one_may_be_written_too():
     line = MEASURED | {"problem": MEASURED["problem"] | {"batch": 1}}
-    written, absent = (DECODERS["records"].decode(json.dumps(one)) for one in (line, MEASURED))
+    written, absent = (LISTS["records"].decode(json.dumps(one)) for one in (line, MEASURED))
     assert written == absent and written.problem.batch == 1
 
 

@@ -17,6 +17,7 @@ from fastsgemm.heuristics.curve_fit import fit
 from fastsgemm.heuristics.curve_problems import problems_of
 from fastsgemm.heuristics.database_entries import Content, points_of
 from fastsgemm.heuristics.fitted import Fitted
+from fastsgemm.heuristics.products import Product
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.spaces import REFINED
@@ -261,7 +262,7 @@ def test_any_times_in_a_curve_give_a_prediction_or_a_value_error(rung, tried):
         except ValueError:
             return
         for problem in (PROBLEM, Problem(1, 4096, 4096), Problem(4097, 333, 5)):
-            assert CostModel([known], 132, 232448, Fitted()).best(problem).ms >= 0
+            assert CostModel([known], 132, 232448, Fitted()).predict([Product(problem, True)]).best().ms >= 0
 
     look()
     tried("any times in a tuning curve", CURVES)

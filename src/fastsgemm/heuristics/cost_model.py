@@ -214,14 +214,6 @@ class CostModel:
         faced = with_swap_ab(fit.rung, problem)
         return partial_accumulators.shortened(config, faced, self._shared_limit, self._fitted)
 
-    def best(self, problem: Problem) -> Pick | None:
-        """Return the best config for one problem; see `Table.best`."""
-        return self.predict([Product(problem, True)]).best()
-
-    def ranking(self, problem: Problem) -> list[Pick]:
-        """Return all configs for one problem; see `Table.ranking`."""
-        return self.predict([Product(problem, True)]).ranking()
-
     def times(self, problem: Problem) -> list[tuple[Fit, int, float]]:
         """Return config, parts of K and predicted time in ms of every option, without the cost of accumulators."""
         options = self.predict([Product(problem, True)], accumulators=False).options()

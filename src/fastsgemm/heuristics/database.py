@@ -21,7 +21,17 @@ from fastsgemm import private_files, resources, rungs, strict_json
 from fastsgemm.config import Config
 from fastsgemm.errors import RecordError, UnknownRungError
 from fastsgemm.heuristics.curve_fit import with_numbers
-from fastsgemm.heuristics.database_entries import DECODERS, GENERIC, SCHEMA, Content, Evidence, Unread, line_of, place
+from fastsgemm.heuristics.database_entries import (
+    GENERIC,
+    LISTS,
+    SCHEMA,
+    Content,
+    Evidence,
+    Unread,
+    entries_of,
+    line_of,
+    place,
+)
 from fastsgemm.heuristics.fitted import Fitted, SearchLimits
 from fastsgemm.progress import warn
 
@@ -266,12 +276,12 @@ def merged(old: Content, new: Content) -> Content:
     ones for their device, rung and order of summation, because only curves of one run are compared with each other.
     """
     records, curves = {*map(place, new.records)}, {*map(place, new.curves)}
-    return Content(
-        old.arch,
-        old.shared_limit or new.shared_limit,
-        (*(record for record in old.records if place(record) not in records), *new.records),
-        (*(curve for curve in old.curves if place(curve) not in curves), *new.curves),
-        tuple(dict.fromkeys((*old.unread, *new.unread))),
+    return structs.replace(
+        old,
+        shared_limit=old.shared_limit or new.shared_limit,
+        records=(*(record for record in old.records if place(record) not in records), *new.records),
+        curves=(*(curve for curve in old.curves if place(curve) not in curves), *new.curves),
+        unread=tuple(dict.fromkeys((*old.unread, *new.unread))),
     )
 
 
@@ -287,7 +297,7 @@ def dumps(content: Content) -> str:
     for key, numbers in (("fitted", content.fitted), ("search_limits", content.search_limits)):
         if numbers is not None:
             parts.append(f'"{key}": {json.dumps(structs.asdict(numbers))}')
-    parts += [f"{json.dumps(one.key)}: {one.text}" for one in content.unread if one.key not in DECODERS]
+    parts += [f"{json.dumps(one.key)}: {one.text}" for one in content.unread if one.key not in LISTS]
     lists: dict[str, Iterable[Any]] = {
         "records": sorted(content.records, key=place),
         "curves": map(with_numbers, sorted(content.curves, key=place)),
@@ -337,7 +347,7 @@ class _File:
         outer, known = self._outer, _Outer.__struct_fields__
         header = strict_json.decode(self._text, dict[str, Raw]).items()
         unread = [Unread(key, strict_json.one_line(bytes(text))) for key, text in header if key not in known]
-        records, curves, listed = (_entries(key, getattr(outer, key), unread) for key in DECODERS)
+        records, curves, listed = (entries_of(key, getattr(outer, key), unread) for key in LISTS)
         limits = _numbers(outer.search_limits, "search limits", SearchLimits)
         return Content(outer.arch, outer.shared_limit, records, curves, tuple(unread), self.fitted, limits, listed)
 
@@ -348,7 +358,8 @@ class _File:
         """
         unread: list[Unread] = []
         records, curves = (
-            _entries(key, (*groups.get(name, ()), *groups.pop("", ())), unread) for key, groups in self._by_rung.items()
+            entries_of(key, (*groups.get(name, ()), *groups.pop("", ())), unread)
+            for key, groups in self._by_rung.items()
         )
         return Content(self._outer.arch, self._outer.shared_limit, records, curves, tuple(unread))
 
@@ -386,15 +397,3 @@ def _numbers(text: Raw, what: str, kind: type[Any]) -> Any:
         return strict_json.decode(bytes(text), kind)
     except RecordError as error:
         raise RecordError(f"its {what} numbers cannot be read: {error}") from error
-
-
-def _entries(key: str, lines: Iterable[Raw], unread: list[Unread]) -> tuple[Any, ...]:
-    """Return the entries of a list of a file, and add the lines that are none to `unread`."""
-    found = []
-    for text in lines:
-        try:
-            found.append(strict_json.decode_with(DECODERS[key], text))
-        except RecordError as error:
-            shown = strict_json.one_line(bytes(text))
-            unread.append(Unread(key, shown, f"{error} in {shown[:300]}"))
-    return tuple(found)

@@ -1,6 +1,6 @@
 """The entries of a tuning file, as a file has them: records, curves and candidates.
 
-Each class declares what its fields may be, and `line_of` writes what the decoders here read. ``tuning_db/README.md``
+Each class declares what its fields may be, and `line_of` writes what `entries_of` reads. ``tuning_db/README.md``
 describes the format of the files.
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field, to_builtins
+from msgspec import Meta, Raw, Struct, field, to_builtins
 from msgspec.json import Decoder
 from msgspec.structs import asdict, replace
 
-from fastsgemm import rungs
+from fastsgemm import rungs, strict_json
 from fastsgemm.config import Config
 from fastsgemm.errors import RecordError
 from fastsgemm.heuristics import curve_problems
@@ -270,11 +270,23 @@ class Content(Struct, frozen=True):
 
 Evidence = Record | Curve  # of a choice
 # What reads a line of each list of a file. A decoder looks at a type once.
-DECODERS: dict[str, Decoder[Any]] = {
+LISTS: dict[str, Decoder[Any]] = {
     "records": Decoder(Measured | Published | HandPicked),
     "curves": Decoder(Curve),
     "candidates": Decoder(Candidate),
 }
+
+
+def entries_of(key: str, lines: Iterable[Raw], unread: list[Unread]) -> tuple[Any, ...]:
+    """Return the entries of a list of a file, and add the lines that are none to `unread`."""
+    found = []
+    for text in lines:
+        try:
+            found.append(strict_json.decode_with(LISTS[key], text))
+        except RecordError as error:
+            shown = strict_json.one_line(bytes(text))
+            unread.append(Unread(key, shown, f"{error} in {shown[:300]}"))
+    return tuple(found)
 
 
 def line_of(entry: Entry) -> str:

@@ -22,7 +22,7 @@ from fastsgemm import __version__, private_files, rungs, strict_json
 from fastsgemm.errors import FastsgemmError, RecordError
 from fastsgemm.heuristics import database, fp16x3_rates
 from fastsgemm.heuristics.curve_fit import with_numbers
-from fastsgemm.heuristics.database_entries import DECODERS, Content, Measured, Record, place
+from fastsgemm.heuristics.database_entries import LISTS, Content, Measured, Record, place
 from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.problem import Problem, spell
 
@@ -342,7 +342,7 @@ def faults_of_file(text: str, arch: str) -> list[str]:
     places = [*map(place, records)]
     found += [f"more than one record for {one}" for one in dict.fromkeys(places) if places.count(one) > 1]
     entered = len(records) + len(curves) + len(content.candidates)
-    if text.count("\n{") != entered + sum(one.key in DECODERS for one in content.unread):
+    if text.count("\n{") != entered + sum(one.key in LISTS for one in content.unread):
         found.append("it does not have one record, curve or candidate a line")
     return found
 
