@@ -358,8 +358,7 @@ class _File:
         """
         unread: list[Unread] = []
         records, curves = (
-            entries_of(key, (*groups.get(name, ()), *groups.pop("", ())), unread)
-            for key, groups in self._by_rung.items()
+            entries_of(key, (*lines.get(name, ()), *lines.pop("", ())), unread) for key, lines in self._by_rung.items()
         )
         return Content(self._outer.arch, self._outer.shared_limit, records, curves, tuple(unread))
 
