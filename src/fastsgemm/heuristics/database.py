@@ -119,29 +119,23 @@ def file_name(device: str) -> str:
 
 
 @cached
-def load(arch: str) -> Content:
-    """Return all that is known about one architecture: the user's results first, then what was shipped.
+def load(arch: str, rung: str | None = None, only: str | None = None) -> Content:
+    """Return what is known about one architecture: the user's results first, then what was shipped.
 
     What is damaged, stale or foreign is one warning and is left out.
-    """
-    return _both(own(arch), shipped(arch))
-
-
-@cached
-def of_rung(arch: str, rung: str, only: str | None = None) -> Content:
-    """Return the records and curves of one rung: the user's results first, then what was shipped.
-
-    The lines of other rungs are not looked at, because a first call should not wait for them.
 
     Parameters
     ----------
-    arch, rung : str
+    arch : str
+    rung : str, optional
+        Default: all. The lines of other rungs are not looked at, because a first call should not wait for them.
     only : str, optional
         ``shipped`` or ``user``: what the package knows, or what the user's own tuning has found.
     """
-    nothing = Content(arch, 0)
-    found = nothing if only == "shipped" else own(arch, rung)
-    return _both(found, nothing if only == "user" else _read(shipped_path(arch), arch, False, rung))
+    mine = Content(arch, 0) if only == "shipped" else own(arch, rung)
+    ours = Content(arch, 0) if only == "user" else _read(shipped_path(arch), arch, False, rung)
+    limit = ours.shared_limit or mine.shared_limit
+    return Content(arch, limit, (*mine.records, *ours.records), (*mine.curves, *ours.curves))
 
 
 def own(arch: str, rung: str | None = None) -> Content:
@@ -152,12 +146,7 @@ def own(arch: str, rung: str | None = None) -> Content:
 
 def shipped(arch: str) -> Content:
     """Return what the package knows about one architecture."""
-    return _read(shipped_path(arch), arch, False)
-
-
-def _both(first: Content, second: Content) -> Content:
-    limit = second.shared_limit or first.shared_limit
-    return Content(first.arch, limit, (*first.records, *second.records), (*first.curves, *second.curves))
+    return _read(shipped_path(arch), arch, False, None)
 
 
 def origin_of(entry: Evidence, arch: str) -> tuple[str, bool]:
@@ -170,7 +159,7 @@ def origin_of(entry: Evidence, arch: str) -> tuple[str, bool]:
         The architecture for which it was found; it is from its file or from the generic one.
     """
     for name, only in itertools.product((arch, GENERIC), ("user", "shipped")):
-        content = of_rung(name, entry.rung, only)
+        content = load(name, entry.rung, only)
         if entry in (*content.records, *content.curves):
             return name, only == "user"
     raise LookupError(f"no file for {arch} has this entry of rung {entry.rung}")
@@ -202,7 +191,8 @@ def search_limits() -> SearchLimits:
     return shipped(GENERIC).search_limits or SearchLimits()
 
 
-def _read(path: Path, arch: str, private: bool, rung: str | None = None) -> Content:
+@cached
+def _read(path: Path, arch: str, private: bool, rung: str | None) -> Content:
     file = _file(path, arch, private)
     if file is None:
         return Content(arch, 0)
@@ -250,7 +240,7 @@ def save(new: Content) -> Path:
     try:
         with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
             forget()  # another process may have written since
-            old = _read(path, new.arch, True)
+            old = _read(path, new.arch, True, None)
             if os.path.lexists(path) and not old.shared_limit:  # unreadable: keep it for its owner
                 path.rename(_aside(path))
             write(path, merged(old, new))

@@ -36,7 +36,7 @@ def knowledge(device: DeviceInfo, only: str | None = None) -> Knowledge:
 
 def knows(device: DeviceTraits) -> bool:
     """Whether the database has records or curves of a default rung for this architecture, generic ones apart."""
-    contents = (database.of_rung(device.arch, rung.name) for rung in rungs.DEFAULTS)
+    contents = (database.load(device.arch, rung.name) for rung in rungs.DEFAULTS)
     return any(content.records or content.curves for content in contents)
 
 
@@ -137,7 +137,7 @@ class OfRung:
 
     def _tier(self, arch: str, here: bool) -> Content:
         """Return the entries of a file that are of this very device, or that are not."""
-        content = database.of_rung(arch, self._rung.name, None if arch == GENERIC else self._only)
+        content = database.load(arch, self._rung.name, None if arch == GENERIC else self._only)
         records = tuple(one for one in content.records if self._holds(one, here))
         curves = tuple(one for one in content.curves if self._holds(one, here))
         return Content(arch, 0, records, curves)

@@ -284,7 +284,7 @@ class RungTuning:
             curves = calibrated(curves, others, measure, self._limit, self._fitted)
             self._outcome.complete &= not self._sweep.late
         late = self._sweep.late
-        stored = database.of_rung(self._arch, self._rung.name).curves
+        stored = database.load(self._arch, self._rung.name).curves
         own = [c for c in stored if c.device == self._plan.device.name and not c.config.segment]
         more = sum(len(c.times) for c in curves) - sum(len(c.times) for c in own)
         # Where the time is up, the last curves may lack their calibration, so as many points are not enough.
