@@ -22,7 +22,6 @@ KINDS = 3  # of reading: neither, one or both of A and B are ragged
 STORES = 4  # whether rows of C are ragged, and whether those are that are stored with swap_ab
 FULL, LATER, LIGHTER, LIGHTEST = range(4)  # times that follow from more than one load; see `Tables`
 BANDWIDTH, ACCUMULATING, TERMS = range(3)  # places in what `Tables.ends` returns
-_TRANSPOSED = {"NN": "TT", "NT": "NT", "TN": "TN", "TT": "NN"}
 
 
 class Options(NamedTuple):
@@ -90,7 +89,7 @@ class Tables:
         # By whether rows of the caller's C are ragged, then by whether those are that a narrow product stores.
         stored = np.array([np.where(narrow, store[turned], store[own]) for own in (0, 1) for turned in (0, 1)])
         factors = layout_factors(fits)
-        turned = np.where(narrow, factors[[LAYOUTS.index(_TRANSPOSED[layout]) for layout in LAYOUTS]], factors)
+        turned = np.where(narrow, factors[[3, 1, 2, 0]], factors)  # of C^T, NN and TT change places
         each = np.array(steps)[:, None, None] * np.stack([factors, turned])  # by swap_ab, layout, kind and place
         aligned, ragged = each[..., 0, :], each[..., 1, :]
         terms = np.empty((3, 2, len(LAYOUTS), KINDS, STORES, self._places))

@@ -94,8 +94,8 @@ class OfRung:
             warnings.warn(f"{place} is passed over: {broken[0]}", RuntimeWarning, stacklevel=2)
         return None
 
-    def nearest(self, problem: Problem) -> tuple[Record, ...]:
-        """Return the records that can stand for a problem without times, the nearest first.
+    def nearest(self, problem: Problem) -> Record:
+        """Return the nearest record that can stand for a problem without times.
 
         Another layout is farther than any distance in octaves between the extents.
 
@@ -107,7 +107,7 @@ class OfRung:
         for content in self._tiers():
             near = [one for one in content.records if _is_comparable(one, problem) and not self._violations(one.config)]
             if near:
-                return tuple(sorted(near, key=lambda one: self._distance(one.problem, problem)))
+                return min(near, key=lambda one: self._distance(one.problem, problem))
         limit = self._device.shared_limit
         raise ConfigError(
             f"no record of rung {self._rung.name} is legal with {limit} bytes of shared memory; name a config that is, "

@@ -282,7 +282,7 @@ class Search:
         """Return the config of the nearest record, where no times are known: of two rungs the more special."""
         problem, picks = product.problem, []
         for rung in self._rungs(product):
-            record, *_ = self._known.of(rung, self._in_order).nearest(problem)
+            record = self._known.of(rung, self._in_order).nearest(problem)
             faced, config = with_swap_ab(rung, problem), record.config
             if self._in_order:
                 few = grid.tiles(config, faced) * problem.batch < self._multiprocessors
