@@ -21,19 +21,6 @@ from fastsgemm.problem import Problem, octaves, spell
 from fastsgemm.rungs import Rung
 
 
-@cached
-def knowledge(device: DeviceInfo, only: str | None = None) -> Knowledge:
-    """Return what the database knows for a device, of which a file is read when its first entry is asked for.
-
-    Parameters
-    ----------
-    device : DeviceInfo
-    only : str, optional
-        ``shipped`` leaves the user's own results out, ``user`` those of this architecture that were shipped.
-    """
-    return Knowledge(device, only)
-
-
 def knows(device: DeviceTraits) -> bool:
     """Whether the database has records or curves of a default rung for this architecture, generic ones apart."""
     contents = (database.load(device.arch, rung.name) for rung in rungs.DEFAULTS)
@@ -41,9 +28,16 @@ def knows(device: DeviceTraits) -> bool:
 
 
 class Knowledge:
-    """What the database knows for one device; see `knowledge`."""
+    """What the database knows for one device. A file is read when its first entry is asked for.
 
-    def __init__(self, device: DeviceInfo, only: str | None) -> None:
+    Parameters
+    ----------
+    device : DeviceInfo
+    only : str, optional
+        ``shipped`` leaves the user's own results out, ``user`` those of this architecture that were shipped.
+    """
+
+    def __init__(self, device: DeviceInfo, only: str | None = None) -> None:
         self.device, self.fitted = device, database.fitted(device.arch)
         self._of, self._model = cache(partial(OfRung, device, only)), cache(self._made)
 
@@ -58,6 +52,9 @@ class Knowledge:
     def _made(self, wanted: tuple[Rung, ...], in_order: bool) -> CostModel | None:
         fits, device = [fit for rung in wanted for fit in self.of(rung, in_order).fits], self.device
         return CostModel(fits, device.multiprocessors, device.shared_limit, self.fitted, in_order) if fits else None
+
+
+knowledge = cached(Knowledge)
 
 
 class OfRung:
