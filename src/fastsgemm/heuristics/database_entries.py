@@ -62,7 +62,8 @@ class Entry(Struct, frozen=True, dict=True, kw_only=True, forbid_unknown_fields=
     constants: dict[str, int]  # those of the config; one that is left out has its default
 
     def __post_init__(self) -> None:
-        _ = self.config
+        # Past the lock of the property: a first call makes hundreds of these.
+        vars(self)["config"] = Entry.config.func(self)  # type: ignore[attr-defined]
 
     @cached_property
     def config(self) -> Config:
