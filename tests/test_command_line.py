@@ -3,6 +3,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 
@@ -90,9 +91,9 @@ class Timed:
         )  # fmt: skip
         monkeypatch.setattr(command.info, "collect", lambda problem: self.info)
         monkeypatch.setattr(command.device, "host_backend", cache(lambda: "cuda"))
-        monkeypatch.setitem(command._LADDERS, "cuda", self.climb)
+        monkeypatch.setattr(command.contenders, "on_device", contextmanager(self.on_device))
 
-    def climb(self, problem, chosen, tried):
+    def on_device(self, problem, chosen, ordinal, tried):
         self.asked.append(problem)
         a, b, c = command.contenders.operands(Problem(64, 64, 64))
 
@@ -107,7 +108,7 @@ class Timed:
         ms = iter([[4.0, 2.0], [1.0, 2.0]])
         products = [command.contenders.Product(rung.name, rung.number, {}, work) for rung in (RUNGS[0], RUNGS[8])]
         beside = command.contenders.Product("cuBLAS through X", None, {}, work)
-        place = command.contenders.Contenders(
+        yield command.contenders.Contenders(
             Problem(64, 64, 64),
             "NVIDIA X",
             "device time",
@@ -118,7 +119,6 @@ class Timed:
             result,
             lambda works: next(ms),
         )
-        return command.measured.climb(place)
 
 
 def test_with_a_device_its_ladder_stands_beside_the_shipped_one(monkeypatch, capsys):
@@ -159,7 +159,7 @@ def test_without_nvrtc_there_is_only_the_host(no_driver, monkeypatch, capsys):
     def missing():
         raise NoNvrtcError("install fastsgemm[cu13]")
 
-    monkeypatch.setattr(command.info, "nvrtc_version", missing)
+    monkeypatch.setattr(command.info, "nvrtc_text", missing)
     assert main([]) == 0
     out = capsys.readouterr().out
     assert "NumPy's product" in out and "install fastsgemm[cu13]" in out

@@ -156,7 +156,7 @@ def test_for_a_named_device_kernels_are_compiled_and_none_is_loaded(gpu, compile
 
 
 def test_kernels_are_compiled_side_by_side(gpu, monkeypatch):
-    monkeypatch.setattr(preparation.os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(compiler.os, "cpu_count", lambda: 3)
     together = threading.Barrier(3)
 
     def cubin(source, name, arch, stored=False):

@@ -99,7 +99,7 @@ def on_device(folder: Path) -> None:
         "device": gpu.name,
         "arch": gpu.arch,
         "driver": device.driver_text(),
-        "nvrtc": ".".join(map(str, device.nvrtc_version())),
+        "nvrtc": device.nvrtc_text(),
         "rows": rows,
     }
     (folder / "device.json").write_text(json.dumps(found), encoding="utf-8")

@@ -211,7 +211,7 @@ def collect(wanted: Sequence[Problem], nvdisasm: str) -> Data:
     return {
         "arch": ARCH,
         "device": device_at(ARCH).name,
-        "nvrtc": ".".join(map(str, device.nvrtc_version())),
+        "nvrtc": device.nvrtc_text(),
         "nvdisasm": nvdisasm_version(nvdisasm),
         "rows": [row for row, _ in found],
         "loop": found[0][1],

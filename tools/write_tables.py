@@ -20,8 +20,6 @@ import generated
 from page_tables import benchmarks, fp16x3, headline, machine_code, order, pytorch, simulation, symmetric, tuning
 from page_tables.markdown import NOT_MEASURED, Data, fill
 
-from fastsgemm.ladder.counts import from_json
-
 ROOT = Path(__file__).resolve().parent.parent
 _FILES = (
     "benchmarks", "counters", "counts", "fp16x3", "hostile", "literature", "ncu", "order", "pytorch",
@@ -46,7 +44,7 @@ def contents(data: Mapping[str, Data | None]) -> dict[str, str]:
     assert counts is not None  # it needs no device and is always there
     return (
         measured
-        | simulation.counts_texts(from_json(counts))
+        | simulation.counts_texts(counts)
         | simulation.counters_texts(data["counters"])
         | machine_code.sass_texts(data["sass"])
         | machine_code.ncu_texts(data["ncu"])

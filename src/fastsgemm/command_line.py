@@ -33,34 +33,21 @@ _ERROR = 2  # exit code for an error of the caller or the machine
 _WRONG_RESULT = 1  # exit code
 
 
-Tried = Mapping[str, int]  # values by name of the constant
-
-
-def _on_cuda(problem: Problem, chosen: Sequence[Rung], tried: Tried, ordinal: int = 0) -> Ladder | Table:
-    with contenders.on_device(problem, chosen, ordinal, tried) as place:
-        return measured.climb(place)
-
-
-def _on_host(problem: Problem, chosen: Sequence[Rung], tried: Tried) -> Ladder | Table:
-    if tried:
-        raise DeviceError("--config tries constants of kernels, which do not run on the host; add --device sim")
-    with contenders.on_host(problem, chosen) as place:
-        return measured.climb(place)
-
-
-def _on_simulation(problem: Problem, chosen: Sequence[Rung], tried: Tried, name: str | None = None) -> Ladder | Table:
+def _climb(place: str, problem: Problem | None, chosen: Sequence[Rung], tried: Mapping[str, int]) -> Ladder | Table:
+    """Run the ladder on the host, on a device of this machine or on a simulated one, with the constants to try."""
+    if place.lower() == "host":
+        if tried:
+            raise DeviceError("--config tries constants of kernels, which do not run on the host; add --device sim")
+        with contenders.on_host(problem or DEFAULT_SIZE, chosen) as found:
+            return measured.climb(found)
+    if device.is_present(place.lower()):
+        with contenders.on_device(problem or DEFAULT_SIZE, chosen, device.ordinal(place), tried) as found:
+            return measured.climb(found)
     from fastsgemm.ladder import simulated  # other commands do not need it
     from fastsgemm.sim import Machine
 
-    return simulated.climb(problem, chosen, Machine(name), tried=tried)
-
-
-# How to run the ladder, by value of FASTSGEMM_DEVICE.
-_LADDERS: dict[str, Callable[[Problem, Sequence[Rung], Tried], Ladder | Table]] = {
-    "cuda": _on_cuda,
-    "host": _on_host,
-    "sim": _on_simulation,
-}
+    machine = Machine(None if place.lower() == "sim" else place)
+    return simulated.climb(problem or SIMULATED_SIZE, chosen, machine, tried=tried)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,8 +87,7 @@ def _everything(options: argparse.Namespace) -> int:
     ladders = {}
     for name, backend in climbs.items():
         # On a device the problem of the shipped ladder, which is shown beside it.
-        size = stored.problem() if backend == "cuda" else _default_size(backend)
-        ladders[name] = climbed = _LADDERS[backend](size, (), {})
+        ladders[name] = climbed = _climb(backend, stored.problem() if backend == "cuda" else None, (), {})
         if not options.json:
             show(overview.result(climbed), end="\n\n")
     if options.json:
@@ -109,10 +95,6 @@ def _everything(options: argparse.Namespace) -> int:
     else:
         show(overview.closing(found))
     return 0 if all(climbed.ok for climbed in ladders.values()) else _WRONG_RESULT
-
-
-def _default_size(backend: str) -> Problem:
-    return SIMULATED_SIZE if backend == "sim" else DEFAULT_SIZE
 
 
 def _info(options: argparse.Namespace) -> int:
@@ -132,12 +114,7 @@ def _ladder(options: argparse.Namespace) -> int:
     if options.device and name != "sim" and (name == "host" or device.is_present(name)):
         os.environ["FASTSGEMM_DEVICE"] = "host" if name == "host" else "cuda"
         device.host_backend.cache_clear()
-    if name in ("host", "sim"):
-        climbed = _LADDERS[name](options.size or _default_size(name), options.rung, options.config)
-    elif device.is_present(name):
-        climbed = _on_cuda(options.size or DEFAULT_SIZE, options.rung, options.config, device.ordinal(name))
-    else:
-        climbed = _on_simulation(options.size or SIMULATED_SIZE, options.rung, options.config, place)
+    climbed = _climb(place, options.size, options.rung, options.config)
     if options.json:
         _print_json(climbed.json())
     else:

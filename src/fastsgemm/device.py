@@ -29,8 +29,8 @@ from fastsgemm.gpu import Gpu, Kernel
 # fmt: off
 __all__ = [
     "BACKENDS", "LEGACY_STREAM", "OUT_OF_MEMORY", "PER_THREAD_STREAM", "DeviceInfo", "DeviceTraits", "Gpu", "Kernel",
-    "described", "driver_text", "gpus", "host_backend", "info_of", "is_capturing", "is_present", "nvrtc_version",
-    "open_gpu", "ordinal", "probe", "relaxed_capture", "require_driver", "succeed",
+    "described", "driver_text", "gpus", "host_backend", "info_of", "is_capturing", "is_present", "nvrtc_text",
+    "nvrtc_version", "open_gpu", "ordinal", "probe", "relaxed_capture", "require_driver", "succeed",
 ]
 # fmt: on
 
@@ -207,19 +207,11 @@ def _driver_version() -> int:
 
 
 class DeviceInfo(Struct, frozen=True):
-    """The properties of a device that configs depend on.
-
-    Attributes
-    ----------
-    name, arch : str
-    shared_limit : int
-        Shared memory that a block may opt in to, in bytes.
-    multiprocessors : int
-    """
+    """The properties of a device that configs depend on."""
 
     name: str
     arch: str
-    shared_limit: int
+    shared_limit: int  # shared memory that a block may opt in to, in bytes
     multiprocessors: int
 
 
@@ -273,6 +265,11 @@ def nvrtc_version() -> tuple[int, int]:
     if int(result) != 0:
         raise NoNvrtcError(f"NVRTC is installed but returned {result.name}")
     return int(major), int(minor)
+
+
+def nvrtc_text() -> str:
+    """Return NVRTC's version, such as ``13.0``; see `nvrtc_version`."""
+    return "{}.{}".format(*nvrtc_version())
 
 
 @cache

@@ -28,15 +28,7 @@ _PROGRAMMATIC_PORT = 1  # CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
 
 
 class Kernel:
-    """A kernel that has been loaded on a device, until nothing refers to it.
-
-    Attributes
-    ----------
-    name : str
-        The ``extern "C"`` name.
-    function : cuda.bindings.driver.CUfunction
-        What is launched.
-    """
+    """A kernel that has been loaded on a device, until nothing refers to it."""
 
     def __init__(self, gpu: Gpu, cubin: bytes, name: str, shared_bytes: int) -> None:
         from cuda.bindings import driver
@@ -52,7 +44,8 @@ class Kernel:
             succeed(what, driver.cuKernelSetAttribute(attribute, shared_bytes, answer[1], gpu.ordinal))
         answer = driver.cuKernelGetFunction(answer[1])
         succeed(f"loading {name} on {gpu.name}", answer)
-        self.name, self.function = name, answer[1]
+        self.name = name  # the `extern "C"` name
+        self.function = answer[1]  # a CUfunction, which is launched
 
     @property
     def local_bytes(self) -> int:
@@ -82,13 +75,6 @@ class Graph:
     """An instantiated graph of kernels that follow each other, until nothing refers to it.
 
     The driver copies the arguments of the kernels when the graph is made and when `Gpu.set_node` is called.
-
-    Attributes
-    ----------
-    executable : cuda.bindings.driver.CUgraphExec
-        What is launched. What was launched before it is destroyed runs to its end.
-    nodes : list of tuple
-        What `Gpu.set_node` needs for each kernel.
     """
 
     def __init__(self, gpu: Gpu, nodes: Sequence[Node]) -> None:
@@ -98,7 +84,7 @@ class Graph:
         succeed("making a graph", answer)
         graph = answer[1]
         weakref.finalize(self, driver.cuGraphDestroy, graph).atexit = False
-        self.nodes: list[tuple[Any, Any]] = []
+        self.nodes: list[tuple[Any, Any]] = []  # what `Gpu.set_node` needs for each kernel
         for kernel, grid, threads, shared_bytes, early, pointers in nodes:
             params = driver.CUDA_KERNEL_NODE_PARAMS()
             params.func, params.kernelParams, params.sharedMemBytes = kernel.function, pointers, shared_bytes
@@ -117,6 +103,7 @@ class Graph:
             self.nodes.append((answer[1], params))
         answer = driver.cuGraphInstantiate(graph, 0)
         succeed("instantiating a graph", answer)
+        # What is launched. If it is destroyed, what was launched before runs to its end.
         self.executable = answer[1]
         weakref.finalize(self, driver.cuGraphExecDestroy, self.executable).atexit = False
         gpu.graphs += 1
@@ -128,43 +115,12 @@ class Gpu:
 
     Kernels are loaded and launched by the driver's own functions, because importing cuda.core takes longer than
     everything else in the first call of a process.
-
-    Attributes
-    ----------
-    ordinal : int
-        CUDA's number of the device.
-    name : str
-        As the driver gives it, for example ``NVIDIA H200``.
-    arch : str
-        For example ``sm_90``.
-    shared_limit : int
-        Shared memory that a block may opt in to, in bytes.
-    multiprocessors : int
-    prepared : dict
-        The plans loaded so far; see `fastsgemm.call.driver`.
-    recognised : dict
-        How PyTorch's tensors are known to be operands of one of them; see `fastsgemm.call.arrays.torch`.
-    kernels : dict
-        The kernels loaded so far; see `fastsgemm.jit.kernel`.
-    streams : set of int
-        Raw handles of the streams that are known to be of this device; see `adopt`.
-    launch, allocate, free : callable
-        The driver's ``cuLaunchKernelEx``, ``cuMemAllocAsync`` and ``cuMemFreeAsync``, held here because an import in
-        each call costs time.
-    launch_graph, set_node : callable
-        Likewise ``cuGraphLaunch`` and ``cuGraphExecKernelNodeSetParams``.
-    workspaces : dict
-        What streams keep, by `stream_number`; see `fastsgemm.call.workspace`.
-    graphs : int
-        How many `Graph` there are.
-    has_graphs : bool
-        Whether a graph can do all that single launches can.
     """
 
     def __init__(self, ordinal: int) -> None:
         from cuda.bindings import driver
 
-        self.ordinal = ordinal
+        self.ordinal = ordinal  # CUDA's number of the device
         previous = driver.cuCtxGetCurrent()[1]
         answer = driver.cuDevicePrimaryCtxRetain(device_at(ordinal))
         succeed(f"opening cuda:{ordinal}", answer)
@@ -173,20 +129,23 @@ class Gpu:
             succeed(f"opening cuda:{ordinal}", driver.cuCtxSetCurrent(self._context))
         self.name, self.arch = described(ordinal)
         limit = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        self.shared_limit = attribute(limit, ordinal)
+        self.shared_limit = attribute(limit, ordinal)  # bytes
         self.multiprocessors = attribute(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal)
-        self.prepared: dict[Any, Any] = {}
+        self.prepared: dict[Any, Any] = {}  # the plans loaded so far; see `fastsgemm.call.driver`
+        # How PyTorch's tensors are known to be operands of one of them; see `fastsgemm.call.arrays.torch`.
         self.recognised: dict[Any, list[Any]] = {}
-        self.kernels: dict[Any, Kernel] = {}
-        self.streams = {0, LEGACY_STREAM, PER_THREAD_STREAM}
-        self.workspaces: dict[int, Any] = {}
-        self.graphs = 0
-        # Since CUDA 12.3 an edge of a graph can say that a kernel begins before the one before it has ended.
+        self.kernels: dict[Any, Kernel] = {}  # see `fastsgemm.jit.kernel`
+        self.streams = {0, LEGACY_STREAM, PER_THREAD_STREAM}  # raw handles of those known to be of this device
+        self.workspaces: dict[int, Any] = {}  # what streams keep, by `stream_number`; see `fastsgemm.call.workspace`
+        self.graphs = 0  # how many `Graph` there are
+        # Whether a graph can do all that single launches can: since CUDA 12.3 an edge can say that a kernel begins
+        # before the one before it has ended.
         self.has_graphs = int(driver.cuDriverGetVersion()[1]) >= 12030
         self._core_streams: dict[int, Stream] = {}
         self._kept: deque[tuple[Any, Any]] = deque()
         self._spare_events: list[Any] = []
         self._keeping = threading.Lock()
+        # Held here because an import in each call costs time.
         self.launch = driver.cuLaunchKernelEx
         self.allocate = driver.cuMemAllocAsync
         self.free = driver.cuMemFreeAsync

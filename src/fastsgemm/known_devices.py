@@ -22,46 +22,22 @@ def compute_capability(arch: str) -> int:
 
 
 class Limits(Struct, frozen=True):
-    """The resources of one SM.
+    """The resources of one SM."""
 
-    Attributes
-    ----------
-    threads, blocks, registers : int
-        The most that can be resident.
-    shared : int
-        Shared memory in bytes.
-    shared_limit : int
-        Shared memory that a block may opt in to, in bytes.
-    shared_reserved : int
-        Shared memory that the system reserves for each block, in bytes.
-    shared_step : int
-        Granularity in which shared memory is allocated to a block, in bytes.
-    """
-
-    threads: int
+    threads: int  # the most that can be resident, as of blocks and registers
     blocks: int
     registers: int
-    shared: int
-    shared_limit: int
-    shared_reserved: int
-    shared_step: int
+    shared: int  # shared memory in bytes
+    shared_limit: int  # shared memory that a block may opt in to, in bytes
+    shared_reserved: int  # shared memory that the system reserves for each block, in bytes
+    shared_step: int  # granularity in which shared memory is allocated to a block, in bytes
 
 
 class SimulatedDevice(Struct, frozen=True):
-    """A device that can be simulated: what compiling a kernel and choosing its constants need.
+    """A device that can be simulated: what compiling a kernel and choosing its constants need."""
 
-    Attributes
-    ----------
-    name : str
-        As the driver reports it.
-    arch : str
-        For example ``sm_90``.
-    multiprocessors : int
-    limits : Limits
-    """
-
-    name: str
-    arch: str
+    name: str  # as the driver reports it
+    arch: str  # for example `sm_90`
     multiprocessors: int
     limits: Limits
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any
@@ -19,7 +17,7 @@ from fastsgemm.errors import ArgumentError, PrecisionError, ShapeError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Lying
 from fastsgemm.heuristics.explanation import device_at, naming_others
-from fastsgemm.jit import cache, kernel
+from fastsgemm.jit import cache, compiler, kernel
 from fastsgemm.jit.source import KernelSpec
 from fastsgemm.problem import DTYPES, MAX_EXTENT, WORDS, Problem, checked, dtypes_of, of, pieces
 from fastsgemm.progress import Bar
@@ -245,17 +243,7 @@ def _extents(name: str, values: Any) -> list[int]:
 def kernels_of(
     device: DeviceTraits, request: Request, problems: Sequence[Problem], source: str, bar: Bar
 ) -> dict[KernelSpec, int]:
-    """Return the kernels that calls on dense operands need, each with its dynamic shared memory in bytes.
-
-    Parameters
-    ----------
-    device : DeviceTraits
-    request : Request
-    problems : sequence of Problem
-    source : str
-        See `prepare`.
-    bar : Bar
-    """
+    """Return the kernels that calls on dense operands need, each with its dynamic shared memory in bytes."""
     needed: dict[KernelSpec, int] = {}
     bar.begin("choose", len(problems))
     for problem in problems:
@@ -279,17 +267,12 @@ def _operands(problem: Problem, source: str) -> list[Lying]:
 def compiled(
     needed: Iterable[KernelSpec], arch: str, bar: Bar, stored: bool = False
 ) -> Iterator[tuple[KernelSpec, bytes]]:
-    """Yield each kernel with its machine code. NVRTC releases the interpreter's lock, so threads use all cores."""
+    """Yield each kernel with its machine code."""
     kernels = list(needed)
     bar.begin("compile", len(kernels))
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        running = {pool.submit(kernel.cubin, each, arch, stored): each for each in kernels}
-        try:
-            for done in as_completed(running):
-                yield running[done], done.result()
-                bar.step()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+    for made in compiler.on_all_cores(lambda each: kernel.cubin(each, arch, stored), kernels):
+        yield made
+        bar.step()
 
 
 def load(gpu: Gpu, needed: Mapping[KernelSpec, int], bar: Bar, stored: bool = False) -> None:

@@ -145,6 +145,7 @@ def test_all_dimensions_of_a_batch_count(gpu, on_device):
         sgemm(on_device(a), on_device(b), rung="fp16x3")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("sides", ["", "A", "B", "AB"])
 @pytest.mark.parametrize("how_c", ["row-major", "column-major"])

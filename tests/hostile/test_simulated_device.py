@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from fastsgemm.sim import Machine, Region, machine, nvrtc, program, ptx
 from fastsgemm.sim.errors import (
@@ -341,8 +342,7 @@ def test_damaged_code_ends_in_an_error_of_ours(data, whole):
         words[at : at + 1] = data.draw(
             st.sampled_from([[], [words[at]] * 2, [data.draw(st.sampled_from(pieces), "word")]]), "becomes"
         )
-    text = whole.ptx[:start] + " ".join(words)
-    broken = nvrtc.Binary(whole.arch, text, whole.cubin, whole.log)
+    broken = structs.replace(whole, ptx=whole.ptx[:start] + " ".join(words))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nvrtc, "compile_source", lambda source, arch: broken)
         operands = {"A": Region(floats(128)), "C": Region(floats(128), write=True)}

@@ -41,7 +41,7 @@ def test_without_nvrtc_the_note_says_what_to_install(no_driver, monkeypatch):
     def missing():
         raise NoNvrtcError("install fastsgemm[cu13]")
 
-    monkeypatch.setattr(info, "nvrtc_version", missing)
+    monkeypatch.setattr(info, "nvrtc_text", missing)
     found = info.collect(PROBLEM)
     assert found.nvrtc is None
     assert "install fastsgemm[cu13]" in found.notes

@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec import convert
 
 from fastsgemm import rungs
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import choose_config
-from fastsgemm.ladder import counts, simulated
+from fastsgemm.ladder import simulated
+from fastsgemm.ladder.counts import Table
 from fastsgemm.ladder.simulated import climb
 from fastsgemm.problem import Problem
 from fastsgemm.sim import Machine
@@ -33,7 +35,7 @@ OF_THE_SOURCE = (
 
 @pytest.fixture(scope="module")
 def kept():
-    return counts.from_json(json.loads(KEPT.read_text()))
+    return convert(json.loads(KEPT.read_text()), Table)
 
 
 def test_every_rung_is_there_with_the_shipped_constants(kept, data_folder):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import rung_11
 
 import fastsgemm
 from fastsgemm import rungs
@@ -9,7 +10,6 @@ from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, PipelinedConfig
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.problem import Sym
 from fastsgemm.request import Request, resolve
-from fastsgemm.sim import Machine
 from fastsgemm.sim.gemm import multiply
 
 SMALL = PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=2)
@@ -38,7 +38,7 @@ def as_stored(x, order):
 def run(how, A, B, C, alpha=0.7, beta=0.0, source=None):
     """Compute a product; return the bytes that kernels stored in C, and the FMAs of all kernels."""
     request, arch = HOW[how]
-    reports = multiply(request, A, B, C, alpha, beta, source, Machine(arch))
+    reports = multiply(request, A, B, C, alpha, beta, source, rung_11.machine(arch))
     total = [report.total for _, report in reports]
     stored = sum(each.stores["C"].bytes for each in total if "C" in each.stores)
     return stored, sum(each.thread_fmas for each in total)
@@ -50,7 +50,7 @@ def same_bits(found, expected):
     )
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=11)
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize(("order_a", "order_c"), [("C", "C"), ("F", "C"), ("S", "F"), ("C", "F"), ("F", "S")])
 @pytest.mark.parametrize(("batch", "beta"), [((), 0.0), ((), -1.5), ((2,), 0.5)])
@@ -94,11 +94,11 @@ def test_panels_of_rung_11(sym, monkeypatch):
     request = resolve(config=Fp16x3Config(BM=64, BN=16, STAGES=4))
     C, whole = before.copy(), np.empty_like(before)
     own = Request(request.rung, request.config, request.precision, symmetric=sym)
-    reports = multiply(own, A, A.T, C, 1.0, 0.0, None, Machine("sm_90"))
+    reports = multiply(own, A, A.T, C, 1.0, 0.0, None, rung_11.machine("sm_90"))
     count = len(geometry.panels(70, 96, 70))
     products = sum(launch.kernel.file == "11_fp16x3.cu" for launch, _ in reports)
     assert count > 2 and products == (count**2 if sym is Sym.BOTH else count * (count + 1) // 2)
-    multiply(request, A, A.T, whole, 1.0, 0.0, None, Machine("sm_90"))
+    multiply(request, A, A.T, whole, 1.0, 0.0, None, rung_11.machine("sm_90"))
     same_bits(whole, whole.T)
     kept = {Sym.BOTH: np.ones(C.shape, bool), Sym.LOWER: np.tri(70, dtype=bool), Sym.UPPER: np.tri(70, dtype=bool).T}
     same_bits(C, np.where(kept[sym], whole, before))

@@ -23,7 +23,7 @@ def test_lines_add_up_to_the_total(launch):
     assert at[5].shared_loads.wavefronts_per_request == 1
     assert (at[6].fmas, at[6].thread_fmas) == (2, 64)
     assert at[7].stores["C"].sectors_per_request == 8
-    assert total.shared_loads.requests == 4 and total.fmas_per_shared_load == 0.5
+    assert total.shared_loads.requests == 4
     assert report.shared_bytes == 256 and report.spilled == 0 and report.registers > 0
 
 

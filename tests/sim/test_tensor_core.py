@@ -84,3 +84,7 @@ def test_atomics_of_global_memory(run):
         run("atomicAdd(&y[0], 1u); if (t == 40) y[0] = 7;", np.zeros(64))
     with pytest.raises(RaceError, match="wrote"):
         run("if (t == 40) y[0] = 7; atomicAdd(&y[0], 1u);", np.zeros(64))
+    text = "if (t == 0) atomicAdd(y, 1u);\n__syncthreads();\nif (t == 40) { atomicAdd(y, 1u); y[1] = y[0]; }"
+    assert run(text, np.zeros(64))[1] == 2  # what a barrier has ordered is no race for the thread that updates next
+    with pytest.raises(RaceError, match="and others updated"):
+        run(text.replace("__syncthreads();", ""), np.zeros(64))

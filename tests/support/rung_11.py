@@ -9,15 +9,23 @@ from fastsgemm.call.arrays import host_dtype
 from fastsgemm.call.fp16x3 import add_product
 from fastsgemm.call.plan import Draft
 from fastsgemm.call.splitting import Unsplit, add_split, maxima_bytes, pairs_at
+from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry.fp16x3 import SPARSE, line_bytes, split_arrays, stored_blocks
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.heuristics.choice import Choice
+from fastsgemm.host import as_float32
 from fastsgemm.jit import source as jit_source
 from fastsgemm.problem import DType, Sym
 from fastsgemm.sim.gemm import run
 from fastsgemm.sim.global_memory import misalignment
+from fastsgemm.sim.machine import Machine
 
 SPLIT = (Base.SPLIT_A, Base.SPLIT_B)
+KERNELS = {
+    "mma": ("sm_80", Fp16x3MmaConfig(BM=64, BN=64, WM=32, WN=32, STAGES=3, GROUP_M=2)),
+    "wgmma": ("sm_90", Fp16x3Config(BM=64, BN=16, PROMOTE_STAGES=2, STAGES=4, GROUP_M=2)),
+    "wide": ("sm_90", Fp16x3Config(BM=128, BN=32, PROMOTE_STAGES=1, STAGES=5, GROUP_M=1)),
+}
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,20 @@ class Pairs:
     info: np.ndarray
     where: np.ndarray
     K: int
+
+
+def worst(found, A, B, alpha, beta, C):
+    """Return the largest error in units of u = 2^-24 times (|alpha| |A| |B| + |beta| |C|)."""
+    a, b, c = (as_float32(np.asarray(x)).astype(np.float64) for x in (A, B, C))
+    exact, magnitude = alpha * (a @ b) + beta * c, abs(alpha) * (abs(a) @ abs(b)) + abs(beta) * abs(c)
+    return float(np.max(np.abs(found - exact) / magnitude)) * 2.0**24
+
+
+def machine(arch, multiprocessors=6):
+    """Return a small simulated device: the guard has a block for each multiprocessor, and idle ones take time, too."""
+    made = Machine(arch)
+    made.device = structs.replace(made.device, multiprocessors=multiprocessors)
+    return made
 
 
 def as_stored(X, order, padding):

@@ -200,6 +200,8 @@ def test_the_counts_of_the_simulated_device_are_written(checkout):
     text = (checkout / "docs" / "ladder.md").read_text()
     assert "128 x 256 x 128" in text and "NVIDIA H200" in text
     assert "| 1 naive | 32.0 | 1.0 | 32.0 |" in text
+    for block in text.split("\n\n"):
+        assert len({line.count("|") for line in block.splitlines() if line.startswith("|")}) <= 1
 
 
 def test_check_finds_a_count_edited_by_hand(checkout, capsys):

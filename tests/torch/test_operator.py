@@ -514,6 +514,7 @@ class TestSgemmItself:
         equal(torch.func.functionalize(lambda a: sgemm(a, B))(A[0]), A[0] @ B)
         equal(torch.func.functionalize(lambda a: sgemm(a[1:], B))(A[0]), A[0, 1:] @ B)
 
+    @pytest.mark.sampled(every=3)  # of 24: each call
     @pytest.mark.parametrize("seen", [True, False])
     @pytest.mark.parametrize("dynamic", [None, True])
     @pytest.mark.parametrize("call", COMPILED)

@@ -674,8 +674,8 @@ def divided(config, problem):
 def test_a_portfolio_counts_a_config_by_its_best_division():
     a, b = PIPELINED.quick[:2]
     times = {replace(a, SPLIT_K=1): 4.0, replace(a, SPLIT_K=4): 1.0, replace(b, SPLIT_K=1): 2.0}
-    assert portfolio([Result(None, "pipelined", times, {}, None, True)], 1) == [a]
-    assert set(portfolio([Result(None, "pipelined", times, {}, None, True)], 9)) == {a, b}
+    assert portfolio([Result(None, times, {}, None, True)], 1) == [a]
+    assert set(portfolio([Result(None, times, {}, None, True)], 9)) == {a, b}
 
 
 def test_a_portfolio_covers_every_problem_first():
@@ -683,7 +683,7 @@ def test_a_portfolio_covers_every_problem_first():
 
     def result(**times):
         named = dict(zip("abcd", (a, b, c, d), strict=True))
-        return Result(None, "warptiled", {named[name]: ms for name, ms in times.items()}, {}, None, True)
+        return Result(None, {named[name]: ms for name, ms in times.items()}, {}, None, True)
 
     results = [result(a=1.0, b=1.9, c=1.5, d=1.01), result(a=2.0, b=1.0, c=1.5, d=2.0)]
     assert set(portfolio(results, 2)) == {a, b}
@@ -695,7 +695,7 @@ def test_a_portfolio_covers_every_problem_first():
 def test_a_portfolio_starts_over_where_few_configs_were_timed_on_the_first_problem():
     a, b, c, d, e = REFINED.quick[:5]
     tables = [{a: 1.0}, {b: 1.0, c: 1.3, d: 1.1, e: 1.2}]
-    results = [Result(None, "warptiled", times, {}, None, True) for times in tables]
+    results = [Result(None, times, {}, None, True) for times in tables]
     assert portfolio(results, 9)[2:] == [d, e, c]
 
 

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from fastsgemm.ladder.counts import Table
-from page_tables.markdown import Data
+from collections.abc import Sequence
+
+from msgspec import convert
+
+from fastsgemm.ladder import counts
+from fastsgemm.ladder.counts import CountedRow, KernelRow, Table
+from page_tables.markdown import Data, header, line
 
 NOT_COUNTED = (
     "*Not measured yet: run `tests/sim/ncu_counters.py --json docs/data/counters.json` on a machine with a device.*"
 )
 
 
-def counts_texts(counts: Table) -> dict[str, str]:
+def counts_texts(data: Data) -> dict[str, str]:
     """Return the simulated device's counts as tables: of all rungs for a square, and of the kernels of rung 11."""
-    tensor_cores = {} if counts.fp16x3 is None else {"counts-fp16x3": counts.fp16x3_markdown()}
-    return {"counts": f"{counts.heading()}.\n\n{counts.markdown()}"} | tensor_cores
+    found = convert(data, Table)
+    rungs = [(f"{row.number} {row.name}", row) for row in found.rows]
+    arithmetic = [column for column in counts.ARITHMETIC if column[0] != "divergent"]  # no rung has divergent branches
+    tables = [_table("rung", rungs, columns) for columns in (counts.MEMORY, arithmetic)]  # one is wider than a page
+    texts = {"counts": "\n\n".join([f"{found.heading()}.", *tables])}
+    if found.fp16x3 is not None:
+        texts["counts-fp16x3"] = _table("kernel", [(row.name, row) for row in found.fp16x3.kernels], counts.KERNEL)
+    return texts
+
+
+def _table(
+    first: str, rows: Sequence[tuple[str, CountedRow | KernelRow]], columns: Sequence[tuple[str, str, str]]
+) -> str:
+    heads = header(first, *(f"{group} {name}".strip() for group, name, _ in columns))
+    return "\n".join([*heads, *(line(name, *counts.cells(row, columns)) for name, row in rows)])
 
 
 def counters_texts(found: Data | None) -> dict[str, str]:

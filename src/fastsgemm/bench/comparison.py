@@ -28,20 +28,11 @@ Data = dict[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """A ratio, of which larger is better.
-
-    Attributes
-    ----------
-    ratio : float
-    noise : float
-        Relative standard error of the ratio.
-    tests : tuple of str
-        pytest ids of the benchmarks that measure it.
-    """
+    """A ratio, of which larger is better."""
 
     ratio: float
-    noise: float
-    tests: tuple[str, ...]
+    noise: float  # relative standard error of the ratio
+    tests: tuple[str, ...]  # pytest ids of the benchmarks that measure it
 
 
 def figures(data: Data) -> dict[str, Figure]:
@@ -90,24 +81,13 @@ def _is_slower(old: Figure, new: Figure) -> bool:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one figure.
-
-    Attributes
-    ----------
-    name : str
-    old, new : float or None
-        None if that run does not have it.
-    noise : float
-        Relative standard error of the quotient.
-    verdict : str
-        ``slower``, ``faster``, ``same``, ``new`` or ``gone``.
-    """
+    """What became of one figure."""
 
     name: str
-    old: float | None
+    old: float | None  # None if that run does not have it
     new: float | None
-    noise: float
-    verdict: str
+    noise: float  # relative standard error of the quotient
+    verdict: str  # `slower`, `faster`, `same`, `new` or `gone`
 
 
 def verdicts(old: Data, new: Data) -> list[Verdict]:

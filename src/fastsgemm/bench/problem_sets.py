@@ -43,17 +43,11 @@ def size_class(problem: Problem) -> str:
 
 @dataclass(frozen=True)
 class Sample:
-    """A problem and the padding of its operands.
-
-    Attributes
-    ----------
-    problem : Problem
-    padding : tuple of int
-        Floats between the end of a line and the start of the next, for A, B and C. A line is a row, or a column of a
-        column-major operand. C is row-major.
-    """
+    """A problem and the padding of its operands."""
 
     problem: Problem
+    # Floats between the end of a line and the start of the next, for A, B and C. A line is a row, or a column of a
+    # column-major operand. C is row-major.
     padding: tuple[int, int, int] = (0, 0, 0)
 
     @property

@@ -15,15 +15,9 @@ Data = dict[str, Any]
 
 
 def page(data: Data, compared: Sequence[Verdict] = (), old: Data | None = None) -> str:
-    """Return the report as Markdown.
+    """Return the report of a run as Markdown, with its comparison with an old one, if any.
 
-    Parameters
-    ----------
-    data : dict
-        A run, as `fastsgemm.bench.suite.run` returns it or ``docs/data/benchmarks.json`` has it.
-    compared : sequence of Verdict
-        Of the comparison with `old`.
-    old : dict, optional
+    A run is what `fastsgemm.bench.suite.run` returns and ``docs/data/benchmarks.json`` has.
     """
     packages = ", ".join(f"{name} {version}" for name, version in data["packages"].items())
     lines = [

@@ -10,18 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ProblemSet:
-    """A set of problems.
+    """A set of problems."""
 
-    Attributes
-    ----------
-    what : str
-        Its name in a report.
-    seconds : float
-        Time spent on each of its problems with each of the two, `sgemm` and cuBLAS.
-    """
-
-    what: str
-    seconds: float
+    what: str  # its name in a report
+    seconds: float  # time spent on each of its problems with each of the two, `sgemm` and cuBLAS
 
 
 SETS = {  # in the order of a report

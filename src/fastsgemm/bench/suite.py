@@ -67,7 +67,7 @@ def about(gpu: Gpu, torch: Any) -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "device": gpu.name,
         "driver": device.driver_text() or "unknown",
-        "nvrtc": ".".join(map(str, device.nvrtc_version())),
+        "nvrtc": device.nvrtc_text(),
         "packages": {"torch": torch.__version__},
     }
 

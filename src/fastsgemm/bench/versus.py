@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fastsgemm.bench.problem_sets import Sample, size_class
@@ -14,7 +12,7 @@ from fastsgemm.call.product import plan_of
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.gemm import sgemm
 from fastsgemm.heuristics.choice import choose
-from fastsgemm.jit import kernel
+from fastsgemm.jit import compiler, kernel
 from fastsgemm.problem import as_data
 from fastsgemm.request import of_problem, resolve
 
@@ -29,28 +27,14 @@ class WrongResultError(FastsgemmError, RuntimeError):
 class Versus:
     """Times `sgemm` and `torch.mm` or `torch.bmm`, which call cuBLAS, on the same tensors.
 
-    Parameters
-    ----------
-    torch : module
-        With TF32 turned off.
-    device : str
-        PyTorch's name of the device.
-    gpu : Gpu
-        The same device, for the choice of the config.
-    stopwatch : Stopwatch
+    The module has TF32 turned off; `device` is its name of the device.
     """
 
     def __init__(self, torch: Any, device: str, gpu: Any, stopwatch: Any) -> None:
         self._torch, self._device, self._gpu, self._stopwatch = torch, device, gpu, stopwatch
 
     def row(self, sample: Sample, seconds: float) -> dict[str, Any]:
-        """Check and time one sample, and return the results as plain data.
-
-        Parameters
-        ----------
-        sample : Sample
-        seconds : float
-            Time spent on timing each of the two, about.
+        """Check and time one sample, each of the two for about so many seconds; return the results as plain data.
 
         Raises
         ------
@@ -158,5 +142,4 @@ def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
             gpu, of_problem(resolve(**_how(sample)), sample.problem), sample.operands, sample.problem.dtypes
         ).launches
     }
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter's lock
-        return len(list(pool.map(lambda one: kernel.cubin(one, gpu.arch), wanted)))
+    return len(list(compiler.on_all_cores(lambda one: kernel.cubin(one, gpu.arch), wanted)))

@@ -6,16 +6,21 @@ of the cache; sources have no includes, so nothing else on the machine matters.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from fastsgemm.device import nvrtc_version
 from fastsgemm.errors import CompileError
 from fastsgemm.jit import cache
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 # A second thread that needs the same kernel waits for the first and finds the kernel in the cache. Different kernels
 # compile in parallel, unless their keys happen to share a lock.
@@ -85,10 +90,15 @@ def ptx(source: str, name: str, arch: str) -> bytes:
 def report(source: str, name: str, arch: str) -> Report:
     """Compile without the cache and return what ptxas reports. This needs NVRTC but neither driver nor GPU."""
     log = compile_program(source, name, [*_options(arch), *reporting()]).log
+    return report_in(log, f"{name} on {arch}")
+
+
+def report_in(log: str, kernel: str) -> Report:
+    """Return what ptxas reports in a part of a log that is of one kernel."""
     registers = re.search(r"Used (\d+) registers", log)
     memory = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
     if registers is None or memory is None:
-        raise CompileError(f"ptxas printed no report for {name} on {arch}:\n{log}")
+        raise CompileError(f"ptxas printed no report for {kernel}:\n{log}")
     return Report(int(registers[1]), int(memory[1]), int(memory[2]), int(memory[3]))
 
 
@@ -136,6 +146,19 @@ def compile_program(source: str, name: str, options: list[str], ptx: bool = Fals
         return Compiled(code, log, text)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def on_all_cores(compile: Callable[[T], R], items: Iterable[T]) -> Iterator[tuple[T, R]]:
+    """Yield each item with what its compilation returns, when it is done. NVRTC releases the interpreter's lock."""
+    from concurrent.futures import ThreadPoolExecutor, as_completed  # imported late: a call compiles few kernels
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        running = {pool.submit(compile, item): item for item in items}
+        try:
+            for done in as_completed(running):
+                yield running[done], done.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _read(size_of: Any, read: Any, program: Any) -> bytes:

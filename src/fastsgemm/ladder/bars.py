@@ -9,14 +9,10 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"  # a character cell in steps of an eighth
 
 
 def text(climbed: dict[str, Any]) -> str:
-    """Return a bar for each row of a ladder.
+    """Return a bar for each row of what `json` of a ladder returns.
 
-    Parameters
-    ----------
-    climbed : dict
-        What `json` of a measured or of a simulated ladder returns. A measured row is shown by its TFLOP/s. A simulated
-        row is shown by the share of its instructions that are FMAs, which is the share of the peak that it can reach at
-        most.
+    A measured row is shown by its TFLOP/s. A simulated row is shown by the share of its instructions that are FMAs,
+    which is the share of the peak that it can reach at most.
     """
     rows = climbed["rows"]
     if rows and "tflops" in rows[0]:

@@ -18,18 +18,11 @@ from fastsgemm.rungs import Rung
 
 @dataclass(frozen=True)
 class Constants:
-    """The config of a rung.
-
-    Attributes
-    ----------
-    rung : Rung
-    config : Config
-    overridden : str or None
-        A sentence on the defaults in the rung's file that a record of the tuning database has other values for.
-    """
+    """The config of a rung."""
 
     rung: Rung
     config: Config
+    # A sentence on the defaults in the rung's file that a record of the tuning database has other values for.
     overridden: str | None = None
 
 

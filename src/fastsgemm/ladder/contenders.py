@@ -45,62 +45,29 @@ _ONE, _ZERO = 1.0, 0.0  # alpha and beta
 
 @dataclass(frozen=True)
 class Product:
-    """One way to compute C = A @ B.
+    """One way to compute C = A @ B."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the rung or library, or ``NumPy``.
-    number : int or None
-        Number of the rung; None for a library.
-    constants : dict
-        Tile constants of the rung.
-    work : callable
-        Runs the product; on a device it only launches it.
-    precision : str
-        As in `Rung`. Only results of ``ieee`` can have the same bits.
-    overridden : str or None
-        As in `fastsgemm.ladder.constants.Constants`.
-    """
-
-    name: str
-    number: int | None
-    constants: dict[str, int]
-    work: Work
-    precision: str = "ieee"
-    overridden: str | None = None
+    name: str  # name of the rung or library, or `NumPy`
+    number: int | None  # number of the rung; None for a library
+    constants: dict[str, int]  # tile constants of the rung
+    work: Work  # runs the product; on a device it only launches it
+    precision: str = "ieee"  # as in `Rung`. Only results of `ieee` can have the same bits.
+    overridden: str | None = None  # as in `fastsgemm.ladder.constants.Constants`
 
 
 @dataclass(frozen=True)
 class Contenders:
-    """The operands of one problem, and the products to compare on them.
-
-    Attributes
-    ----------
-    problem : Problem
-    where : str
-        Name of the device, or a description of the host.
-    clock : str
-        What `medians` measures, for the table's heading.
-    a, b : numpy.ndarray
-        A and B, in host memory.
-    products : tuple of Product
-    baseline : Product or None
-        cuBLAS on the same memory; None without PyTorch and CuPy.
-    result : callable
-        Fills C with NaN, runs the work of one product and returns C.
-    medians : callable
-        Runs the work of several products in turns and returns the median time of each, in milliseconds.
-    """
+    """The operands of one problem, and the products to compare on them."""
 
     problem: Problem
-    where: str
-    clock: str
-    a: np.ndarray
+    where: str  # name of the device, or a description of the host
+    clock: str  # what `medians` measures, for the table's heading
+    a: np.ndarray  # A and B, in host memory
     b: np.ndarray
     products: tuple[Product, ...]
-    baseline: Product | None
-    result: Callable[[Work], np.ndarray]
+    baseline: Product | None  # cuBLAS on the same memory; None without PyTorch and CuPy
+    result: Callable[[Work], np.ndarray]  # fills C with NaN, runs the work of one product and returns C
+    # Runs the work of several products in turns and returns the median time of each, in milliseconds.
     medians: Callable[[Sequence[Work]], list[float]]
 
 
@@ -187,13 +154,7 @@ def _product(
 
 @contextmanager
 def on_host(problem: Problem, rungs: Sequence[Rung] = ()) -> Iterator[Contenders]:
-    """Prepare the operands and NumPy's product on the host.
-
-    Parameters
-    ----------
-    problem : Problem
-    rungs : sequence of Rung
-        Must be empty: `sgemm` raises an error if a rung is named without a device.
+    """Prepare the operands and NumPy's product on the host. `sgemm` raises an error if a rung is named there.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a simulated ladder counted: rows, and tables of them for a terminal and for Markdown."""
+"""What a simulated ladder counted: rows, and tables of them for a terminal."""
 
 from __future__ import annotations
 
@@ -17,59 +17,29 @@ _INDENT = " " * 16  # of what is said of a rung, behind its name
 
 @dataclass(frozen=True)
 class CountedRow:
-    """The counts of one rung.
-
-    Attributes
-    ----------
-    number : int
-    name : str
-    constants : dict
-        Tile constants of the rung.
-    loads_a, loads_b, stores_c : GlobalTraffic
-    shared_loads, shared_stores : SharedTraffic
-    instructions, fmas, thread_fmas : int
-        As in `fastsgemm.sim.report.Activity`.
-    barriers : float
-        Barriers that each block passes.
-    divergent_branches : int
-        Branches that split a warp.
-    registers, spilled : int
-        Registers and spilled bytes a thread, from the cubin.
-    shared_bytes : int
-        Shared memory of a block.
-    occupancy : float
-        Resident warps of an SM relative to its limit, 0 to 1.
-    limited_by : str
-        The resource that limits the occupancy.
-    error : float or None
-        ||C - C64||_F / ||C64||_F; None if C contains a NaN.
-    mismatch : str or None
-        Which elements are wrong, here or at a ragged size; None for correct results.
-    overridden : str or None
-        As in `fastsgemm.ladder.constants.Constants`.
-    """
+    """The counts of one rung."""
 
     number: int
     name: str
-    constants: dict[str, int]
+    constants: dict[str, int]  # tile constants of the rung
     loads_a: GlobalTraffic
     loads_b: GlobalTraffic
     stores_c: GlobalTraffic
     shared_loads: SharedTraffic
     shared_stores: SharedTraffic
-    instructions: int
+    instructions: int  # as in `fastsgemm.sim.report.Activity`, like the next two
     fmas: int
     thread_fmas: int
-    barriers: float
-    divergent_branches: int
-    registers: int
-    spilled: int
-    shared_bytes: int
-    occupancy: float
-    limited_by: str
-    error: float | None
-    mismatch: str | None
-    overridden: str | None = None
+    barriers: float  # barriers that each block passes
+    divergent_branches: int  # branches that split a warp
+    registers: int  # of a thread, from the cubin
+    spilled: int  # bytes of a thread
+    shared_bytes: int  # shared memory of a block
+    occupancy: float  # resident warps of an SM relative to its limit, 0 to 1
+    limited_by: str  # the resource that limits the occupancy
+    error: float | None  # ||C - C64||_F / ||C64||_F; None if C contains a NaN
+    mismatch: str | None  # which elements are wrong, here or at a ragged size; None for correct results
+    overridden: str | None = None  # as in `fastsgemm.ladder.constants.Constants`
 
     @property
     def fmas_per_load(self) -> float:
@@ -95,27 +65,13 @@ class CountedRow:
 
 @dataclass(frozen=True)
 class KernelRow:
-    """The counts of one kernel of rung 11.
-
-    Attributes
-    ----------
-    name : str
-    blocks : int
-    loads, stores : GlobalTraffic
-        Of all operands.
-    shared_wavefronts : int
-        Of loads and stores by threads. What the copy engine and the tensor cores do is not counted.
-    instructions : int
-    registers, shared_bytes : int
-        As in `CountedRow`.
-    occupancy : float
-    """
+    """The counts of one kernel of rung 11."""
 
     name: str
     blocks: int
-    loads: GlobalTraffic
+    loads: GlobalTraffic  # of all operands, as the stores
     stores: GlobalTraffic
-    shared_wavefronts: int
+    shared_wavefronts: int  # of loads and stores by threads, without the copy engine and the tensor cores
     instructions: int
     registers: int
     shared_bytes: int
@@ -124,23 +80,12 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class Fp16x3Rows:
-    """The counts of rung 11, whose product takes several kernels. Its bits are not those of the other rungs.
+    """The counts of rung 11, whose product takes several kernels. Its bits are not those of the other rungs."""
 
-    Attributes
-    ----------
-    constants : dict
-        Of the kernel that multiplies.
-    kernels : tuple of KernelRow
-        In the order of their launches.
-    error : float or None
-    mismatch, overridden : str or None
-        As in `CountedRow`.
-    """
-
-    constants: dict[str, int]
-    kernels: tuple[KernelRow, ...]
+    constants: dict[str, int]  # of the kernel that multiplies
+    kernels: tuple[KernelRow, ...]  # in the order of their launches
     error: float | None
-    mismatch: str | None
+    mismatch: str | None  # as in `CountedRow`, like the next
     overridden: str | None = None
 
 
@@ -150,7 +95,7 @@ _RESOURCES = (
     ("shared", "bytes", "{row.shared_bytes}"),
     ("", "occupancy", "{row.occupancy:.0%}"),
 )
-_MEMORY = (
+MEMORY = (
     ("sectors", "A", "{row.loads_a.sectors_per_request:.1f}"),
     ("sectors", "B", "{row.loads_b.sectors_per_request:.1f}"),
     ("sectors", "C", "{row.stores_c.sectors_per_request:.1f}"),
@@ -159,7 +104,7 @@ _MEMORY = (
     ("shared", "stores", "{row.shared_stores.requests}"),
     ("wavefronts", "per store", "{row.shared_stores.wavefronts_per_request:.2f}"),
 )
-_ARITHMETIC = (
+ARITHMETIC = (
     ("FMAs per", "load", "{row.fmas_per_load:.2f}"),
     ("FMAs per", "word", "{row.fmas_per_word:.2f}"),
     ("others", "per FMA", "{row.others_per_fma:.2f}"),
@@ -167,8 +112,7 @@ _ARITHMETIC = (
     ("divergent", "branches", "{row.divergent_branches}"),
     *_RESOURCES,
 )
-_OF_THE_PAGE = tuple(column for column in _ARITHMETIC if column[0] != "divergent")  # no rung has divergent branches
-_KERNEL = (
+KERNEL = (
     ("", "blocks", "{row.blocks}"),
     ("sectors", "loaded", "{row.loads.sectors}"),
     ("sectors", "stored", "{row.stores.sectors}"),
@@ -191,36 +135,19 @@ others per FMA: other PTX instructions per FMA"""
 
 @dataclass(frozen=True)
 class Table:
-    """The result of `climb`.
-
-    Attributes
-    ----------
-    device, arch, nvrtc : str
-        The simulated device, its architecture, and the version of NVRTC.
-    M, N, K : int
-        C is (M, N), A is (M, K).
-    constants : str
-        A description of the tile constants.
-    identical : bool
-        Whether all rungs that sum in one chain returned the same bits.
-    rows : tuple of CountedRow
-    layout : str
-        As in `Problem`.
-    fp16x3 : Fp16x3Rows or None
-        Rung 11, if it was run.
-    """
+    """The result of `climb`."""
 
     device: str
     arch: str
-    nvrtc: str
-    M: int
+    nvrtc: str  # its version
+    M: int  # C is (M, N), A is (M, K)
     N: int
     K: int
-    constants: str
-    identical: bool
+    constants: str  # a description of the tile constants
+    identical: bool  # whether all rungs that sum in one chain returned the same bits
     rows: tuple[CountedRow, ...]
-    layout: str = "NN"
-    fp16x3: Fp16x3Rows | None = None
+    layout: str = "NN"  # as in `Problem`
+    fp16x3: Fp16x3Rows | None = None  # rung 11, if it was run
 
     @property
     def ok(self) -> bool:
@@ -248,8 +175,8 @@ class Table:
         """Return this as tables for a terminal, at most 80 columns wide."""
         lines = textwrap.wrap(self.heading(), _WIDTH)
         if self.rows:
-            lines += ["", *self._table(_MEMORY), *_MEMORY_LEGEND.splitlines()]
-            lines += ["", *self._table(_ARITHMETIC), *_ARITHMETIC_LEGEND.splitlines(), ""]
+            lines += ["", *self._table(MEMORY), *_MEMORY_LEGEND.splitlines()]
+            lines += ["", *self._table(ARITHMETIC), *_ARITHMETIC_LEGEND.splitlines(), ""]
         for row in self.rows:
             constants = str(find(row.name).config(**row.constants))
             name = f"{row.number} {row.name}"
@@ -278,7 +205,7 @@ class Table:
         lines = textwrap.wrap(f"11 fp16x3       {constants}", _WIDTH, subsequent_indent=_INDENT)
         lines += _told(found.overridden)
         lines += textwrap.wrap(text, _WIDTH)
-        return [*lines, *_plain("kernel", [(row.name, row) for row in found.kernels], _KERNEL)]
+        return [*lines, *_plain("kernel", [(row.name, row) for row in found.kernels], KERNEL)]
 
     def _summary(self) -> str:
         """Return one sentence that sums up the counts: of the lowest and of the highest rung, if there are two."""
@@ -294,35 +221,6 @@ class Table:
             f"bytes of global memory and {first.others_per_fma:.3g} -> {last.others_per_fma:.3g} other instructions"
         )
 
-    def markdown(self) -> str:
-        """Return the rows as two Markdown tables, of memory and of arithmetic: one would be wider than a page."""
-        named = [(f"{row.number} {row.name}", row) for row in self.rows]
-        return "\n\n".join(_markdown("rung", named, columns) for columns in (_MEMORY, _OF_THE_PAGE))
-
-    def fp16x3_markdown(self) -> str:
-        """Return the kernels of rung 11 as a Markdown table; empty where it was not run."""
-        kernels = self.fp16x3.kernels if self.fp16x3 is not None else ()
-        return _markdown("kernel", [(row.name, row) for row in kernels], _KERNEL) if kernels else ""
-
-
-def from_json(data: dict[str, Any]) -> Table:
-    """Return the table from the output of `Table.json`."""
-    traffic = {"loads_a": GlobalTraffic, "loads_b": GlobalTraffic, "stores_c": GlobalTraffic}
-    kinds = traffic | {"shared_loads": SharedTraffic, "shared_stores": SharedTraffic}
-    rows = tuple(CountedRow(**row | {name: kind(**row[name]) for name, kind in kinds.items()}) for row in data["rows"])
-    found = data.get("fp16x3")
-    if found is not None:
-        kernels = tuple(
-            KernelRow(**row | {name: GlobalTraffic(**row[name]) for name in ("loads", "stores")})
-            for row in found["kernels"]
-        )
-        found = Fp16x3Rows(**found | {"kernels": kernels})
-    kept = {name: value for name, value in data.items() if name != "ok"}
-    return Table(**kept | {"rows": rows, "fp16x3": found})
-
-
-Named = Sequence[tuple[str, CountedRow | KernelRow]]
-
 
 def _told(overridden: str | None) -> list[str]:
     return (
@@ -332,26 +230,22 @@ def _told(overridden: str | None) -> list[str]:
     )
 
 
-def _cells(row: CountedRow | KernelRow, columns: Sequence[tuple[str, str, str]]) -> list[str]:
+def cells(row: CountedRow | KernelRow, columns: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return the texts of a row in these columns."""
     return [text.format(row=row) for _, _, text in columns]
 
 
-def _plain(first: str, named: Named, columns: Sequence[tuple[str, str, str]]) -> list[str]:
+def _plain(
+    first: str, named: Sequence[tuple[str, CountedRow | KernelRow]], columns: Sequence[tuple[str, str, str]]
+) -> list[str]:
     """Return the lines of a table for a terminal."""
-    rows = [[name, *_cells(row, columns)] for name, row in named]
+    rows = [[name, *cells(row, columns)] for name, row in named]
     names = [_SHORT.get(name, name) for _, name, _ in columns]
     heads = [["", *(_SHORT.get(group, group) for group, _, _ in columns)], [first, *names]]
     widths = [max(map(len, column)) for column in zip(*heads, *rows, strict=True)]
-    return [_aligned(cells, widths) for cells in heads + rows]
+    return [_aligned(line, widths) for line in heads + rows]
 
 
-def _markdown(first: str, named: Named, columns: Sequence[tuple[str, str, str]]) -> str:
-    heads = [first, *(f"{group} {name}".strip() for group, name, _ in columns)]
-    lines = [heads, ["---", *("---:" for _ in columns)]]
-    lines += [[name, *_cells(row, columns)] for name, row in named]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    right = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
-    return " ".join([cells[0].ljust(widths[0]), *right]).rstrip()
+def _aligned(texts: Sequence[str], widths: Sequence[int]) -> str:
+    right = (text.rjust(width) for text, width in zip(texts[1:], widths[1:], strict=True))
+    return " ".join([texts[0].ljust(widths[0]), *right]).rstrip()

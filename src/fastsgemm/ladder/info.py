@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastsgemm import device
-from fastsgemm.device import DeviceTraits, driver_text, nvrtc_version
+from fastsgemm.device import DeviceTraits, driver_text, nvrtc_text
+from fastsgemm.driver import attribute, described
 from fastsgemm.errors import DeviceError, FastsgemmError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import database
@@ -25,91 +26,45 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """One device of this machine.
+    """One device of this machine."""
 
-    Attributes
-    ----------
-    ordinal : int
-        CUDA's device number.
-    name, arch : str
-        For example ``NVIDIA H200`` and ``sm_90``.
-    multiprocessors : int
-        Number of SMs.
-    shared_limit : int
-        Shared memory that a block may opt in to, in bytes.
-    """
-
-    ordinal: int
+    ordinal: int  # CUDA's device number
     name: str
     arch: str
-    multiprocessors: int
-    shared_limit: int
+    multiprocessors: int  # number of SMs
+    shared_limit: int  # shared memory that a block may opt in to, in bytes
 
 
 @dataclass(frozen=True)
 class ChoiceRow:
-    """The tuning record used for one problem.
+    """The tuning record used for one problem."""
 
-    Attributes
-    ----------
-    problem : Problem
-        The problem as the caller gave it.
-    rung : str
-    constants : dict
-        Tile constants by name.
-    arch : str
-        The tuning file that holds the record: an architecture, or ``generic``.
-    device : str or None
-        The device the record was measured on.
-    origin, source : str
-        ``measured``, ``published`` or ``hand-picked``, and a reference.
-    """
-
-    problem: Problem
+    problem: Problem  # the problem as the caller gave it
     rung: str
-    constants: dict[str, int]
-    arch: str
-    device: str | None
-    origin: str
-    source: str
+    constants: dict[str, int]  # tile constants by name
+    arch: str  # the tuning file that holds the record: an architecture, or `generic`
+    device: str | None  # the device the record was measured on
+    origin: str  # `measured`, `published` or `hand-picked`
+    source: str  # a reference
 
 
 @dataclass(frozen=True)
 class Info:
-    """What this machine has. A missing part is None, and `notes` says why it is missing.
+    """What this machine has. A missing part is None, and `notes` says why it is missing."""
 
-    Attributes
-    ----------
-    fastsgemm, python, numpy : str
-        Versions.
-    backend : str or None
-        What multiplies host arrays: ``cuda``, ``host`` or ``sim``.
-    simulated : str or None
-        Name of the simulated device if `backend` is ``sim``, else None.
-    driver, nvrtc : str or None
-        Versions.
-    devices : tuple of DeviceRow
-    cache_folder : str or None
-    cache_kernels, cache_bytes : int
-    choice : ChoiceRow or None
-        The tuning record for the simulated device if `backend` is ``sim``, else for the first device.
-    notes : tuple of str
-        One sentence for each missing part.
-    """
-
-    fastsgemm: str
+    fastsgemm: str  # its version, as of the other packages
     python: str
     numpy: str
-    backend: str | None
-    simulated: str | None
+    backend: str | None  # what multiplies host arrays: `cuda`, `host` or `sim`
+    simulated: str | None  # name of the simulated device if `backend` is `sim`, else None
     driver: str | None
     nvrtc: str | None
     devices: tuple[DeviceRow, ...]
     cache_folder: str | None
     cache_kernels: int
     cache_bytes: int
-    choice: ChoiceRow | None
-    notes: tuple[str, ...]
+    choice: ChoiceRow | None  # the tuning record for the simulated device if `backend` is `sim`, else for the first
+    notes: tuple[str, ...]  # one sentence for each missing part
 
     def json(self) -> dict[str, Any]:
         """Return this as plain data, ready for `json.dumps`."""
@@ -153,17 +108,11 @@ _NO_SIMULATOR = "the simulated device needs NVRTC: pip install 'fastsgemm[cu13]'
 
 
 def collect(problem: Problem) -> Info:
-    """Collect what this machine has. A missing part becomes a note, not an error.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem whose tuning record is reported.
-    """
+    """Collect what this machine has, and the tuning record of a problem. A missing part becomes a note."""
     from fastsgemm import __version__
 
     notes: list[str] = []
-    nvrtc = _or_note(notes, nvrtc_version)
+    nvrtc = _or_note(notes, nvrtc_text)
     devices = _or_note(notes, _devices) or ()
     backend = _or_note(notes, device.host_backend)
     simulated = _or_note(notes, _simulated) if backend == "sim" else None
@@ -177,7 +126,7 @@ def collect(problem: Problem) -> Info:
         backend=backend,
         simulated=simulated.name if simulated else None,
         driver=driver_text(),
-        nvrtc=nvrtc and "{}.{}".format(*nvrtc),
+        nvrtc=nvrtc,
         devices=devices,
         cache_folder=None if (folder := cache.folder()) is None else str(folder),
         cache_kernels=kernels,
@@ -225,18 +174,12 @@ def _device(ordinal: int) -> DeviceRow:
     """Describe a device without opening it, because a context costs time and device memory."""
     from cuda.bindings import driver
 
-    handle = driver.cuDeviceGet(ordinal)[1]
-
-    def attribute(name: str) -> int:
-        return int(
-            driver.cuDeviceGetAttribute(getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), handle)[1]
-        )
-
+    which = driver.CUdevice_attribute
     return DeviceRow(
         ordinal,
-        *device.described(ordinal),
-        attribute("MULTIPROCESSOR_COUNT"),
-        attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        *described(ordinal),
+        attribute(which.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal),
+        attribute(which.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, ordinal),
     )
 
 

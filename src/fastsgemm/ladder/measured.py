@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,75 +17,34 @@ from fastsgemm.progress import track
 
 @dataclass(frozen=True)
 class TimedRow:
-    """One line of the ladder.
+    """One line of the ladder."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the rung, ``cuBLAS`` or ``NumPy``.
-    number : int or None
-        Number of the rung; None for a library.
-    constants : dict
-        Tile constants of the rung.
-    error : float
-        ||C - C64||_F / ||C64||_F; NaN if an element of C was not written.
-    ms : float or None
-        Median time in milliseconds; None for a wrong result, which is not timed.
-    tflops : float or None
-        TFLOP/s.
-    percent : float or None
-        Speed relative to cuBLAS in percent; both run in turns.
-    precision : str
-        As in `fastsgemm.rungs.Rung`.
-    mismatch : str or None
-        Which elements are wrong; None for a correct result.
-    overridden : str or None
-        As in `fastsgemm.ladder.constants.Constants`.
-    """
-
-    name: str
-    number: int | None
-    constants: dict[str, int]
-    error: float
-    ms: float | None = None
-    tflops: float | None = None
-    percent: float | None = None
-    precision: str = "ieee"
-    mismatch: str | None = None
-    overridden: str | None = None
+    name: str  # name of the rung, `cuBLAS` or `NumPy`
+    number: int | None  # number of the rung; None for a library
+    constants: dict[str, int]  # tile constants of the rung
+    error: float  # ||C - C64||_F / ||C64||_F; NaN if an element of C was not written
+    ms: float | None = None  # median time in milliseconds; None for a wrong result, which is not timed
+    tflops: float | None = None  # TFLOP/s
+    percent: float | None = None  # speed relative to cuBLAS in percent; both run in turns
+    precision: str = "ieee"  # as in `fastsgemm.rungs.Rung`
+    mismatch: str | None = None  # which elements are wrong; None for a correct result
+    overridden: str | None = None  # as in `fastsgemm.ladder.constants.Constants`
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """The result of `climb`.
+    """The result of `climb`."""
 
-    Attributes
-    ----------
-    where, clock : str
-        As in `Contenders`.
-    M, N, K : int
-        C is (M, N), A is (M, K).
-    rows : tuple of TimedRow
-    baseline : str or None
-        The library that cuBLAS was called through; None if it was not timed.
-    identical : bool
-        Whether all rungs that sum in one chain of FMAs returned the same bits.
-    reference_rows : int
-        Number of rows of C that were compared with float64.
-    layout : str
-        As in `Problem`.
-    """
-
-    where: str
+    where: str  # as in `Contenders`, like the clock
     clock: str
-    M: int
+    M: int  # C is (M, N), A is (M, K)
     N: int
     K: int
     rows: tuple[TimedRow, ...]
-    baseline: str | None
-    identical: bool
-    reference_rows: int
-    layout: str = "NN"
+    baseline: str | None  # the library that cuBLAS was called through; None if it was not timed
+    identical: bool  # whether all rungs that sum in one chain of FMAs returned the same bits
+    reference_rows: int  # number of rows of C that were compared with float64
+    layout: str = "NN"  # as in `Problem`
 
     @property
     def rungs(self) -> list[TimedRow]:
@@ -165,13 +124,16 @@ def climb(contenders: Contenders) -> Ladder:
     flops = float(contenders.problem.flops)
     rows, beside_times = [], []
     for product, (error, mismatch) in track(list(zip(contenders.products, checked, strict=True)), "timing"):
-        if mismatch is not None:
-            rows.append(_row(product, error, mismatch=mismatch))
-            continue
-        ms, *beside_ms = contenders.medians([product.work, *([beside.work] if beside else [])])
-        beside_times += beside_ms
-        percent = 100 * beside_ms[0] / ms if beside_ms else None
-        rows.append(_row(product, error, ms, flops / ms / 1e9, percent))
+        row = TimedRow(
+            product.name, product.number, product.constants, error, precision=product.precision, mismatch=mismatch,
+            overridden=product.overridden,
+        )  # fmt: skip
+        if mismatch is None:
+            ms, *beside_ms = contenders.medians([product.work, *([beside.work] if beside else [])])
+            beside_times += beside_ms
+            percent = 100 * beside_ms[0] / ms if beside_ms else None
+            row = replace(row, ms=ms, tflops=flops / ms / 1e9, percent=percent)
+        rows.append(row)
     if beside_times:
         ms = statistics.median(beside_times)
         rows.append(TimedRow("cuBLAS", None, {}, beside_error, ms, flops / ms / 1e9, 100.0))
@@ -204,20 +166,6 @@ def _check(contenders: Contenders, reference: Reference) -> tuple[list[tuple[flo
             first = bits.copy()
         identical = identical and np.array_equal(bits, first)
     return checked, identical
-
-
-def _row(
-    product: Product,
-    error: float,
-    ms: float | None = None,
-    tflops: float | None = None,
-    percent: float | None = None,
-    mismatch: str | None = None,
-) -> TimedRow:
-    return TimedRow(
-        product.name, product.number, product.constants, error, ms, tflops, percent, product.precision, mismatch,
-        product.overridden,
-    )  # fmt: skip
 
 
 def _line(row: TimedRow, scale: float, with_bits: bool) -> str:

@@ -20,21 +20,16 @@ class Reference:
     a, b : numpy.ndarray
     c : numpy.ndarray, optional
         What is added to the product.
-
-    Attributes
-    ----------
-    rows : numpy.ndarray
-        The indices of these rows: all rows, or a random sample.
-    limit : float
-        The largest error of a correct float32 result.
     """
 
     def __init__(self, a: np.ndarray, b: np.ndarray, c: np.ndarray | None = None) -> None:
         (M, K), N = a.shape, b.shape[1]
         self._given = a, b, c
         count = min(M, max(1, _MOST_FLOPS // (2 * N * K)))
+        # The indices of the rows: of all, or of a random sample.
         self.rows = np.sort(np.random.default_rng(1).choice(M, count, replace=False))
-        self.limit = 2 * _UNIT * math.sqrt(K)  # the roundings of K FMAs add up as a random walk
+        # The largest error of a correct result: the roundings of K FMAs add up as a random walk.
+        self.limit = 2 * _UNIT * math.sqrt(K)
         self._values = self._product(self.rows)
 
     def error(self, result: np.ndarray) -> float:

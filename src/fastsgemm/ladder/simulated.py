@@ -88,7 +88,6 @@ def climb(
         if not has_several_chains(config.constants):
             results.append(C.view(np.uint32))
     identical = all(np.array_equal(result, results[0]) for result in results)
-    nvrtc = "{}.{}".format(*device.nvrtc_version())
     device_info = machine.device
     M, N, K = problem.M, problem.N, problem.K
     usual = f"the constants for {TYPICAL.M} x {TYPICAL.N} x {TYPICAL.K}"
@@ -96,8 +95,8 @@ def climb(
         usual += " but " + " ".join(f"{name}={value}" for name, value in tried.items())
     constants = usual if configs is None else "given constants"
     return Table(
-        device_info.name, device_info.arch, nvrtc, M, N, K, constants, identical, tuple(rows), problem.layout,
-        tensor_cores,
+        device_info.name, device_info.arch, device.nvrtc_text(), M, N, K, constants, identical, tuple(rows),
+        problem.layout, tensor_cores,
     )  # fmt: skip
 
 

@@ -12,21 +12,11 @@ from fastsgemm.call.arrays import DeviceArray
 
 @dataclass(frozen=True)
 class Baseline:
-    """A product of cuBLAS that is ready to run.
+    """A product of cuBLAS that is ready to run."""
 
-    Attributes
-    ----------
-    name : str
-        For example ``cuBLAS through PyTorch 2.9.0``.
-    work : callable
-        Launches C = A @ B on the legacy default stream.
-    error : callable
-        Returns the error of C: ||C - AB||_F / ||AB||_F with A @ B in float64.
-    """
-
-    name: str
-    work: Callable[[], object]
-    error: Callable[[], float]
+    name: str  # for example `cuBLAS through PyTorch 2.9.0`
+    work: Callable[[], object]  # launches C = A @ B on the legacy default stream
+    error: Callable[[], float]  # returns the error of C: ||C - AB||_F / ||AB||_F with A @ B in float64
 
 
 def product(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline | None:

@@ -23,21 +23,11 @@ WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 @dataclass(frozen=True)
 class Operation:
-    """What an instruction computes.
+    """What an instruction computes."""
 
-    Attributes
-    ----------
-    sources : tuple of str
-        PTX types of the sources.
-    result : str
-        PTX type of the result.
-    compute : callable
-        From arrays of the sources' types to one of the result's.
-    """
-
-    sources: tuple[str, ...]
-    result: str
-    compute: Callable[..., Array]
+    sources: tuple[str, ...]  # PTX types of the sources
+    result: str  # PTX type of the result
+    compute: Callable[..., Array]  # from arrays of the sources' types to one of the result's
 
 
 def _divide(a: Array, b: Array) -> Array:

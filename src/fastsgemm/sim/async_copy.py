@@ -18,27 +18,15 @@ from fastsgemm.sim.shared_memory import SharedMemory
 
 @dataclass
 class Flight:
-    """The copies that one instruction started: an entry for each lane that executed it.
-
-    Attributes
-    ----------
-    instruction : Instruction
-    lanes : array of int
-    rows : array of int
-        Where they go; see `SharedMemory.start_copy`.
-    data : array of uint8, shape (lanes, bytes)
-    source : array of int, shape (lanes, units), or None
-        What they read that might be written meanwhile, -1 for none; see `GlobalMemory.start_copy`.
-    group : array of int
-        How many groups the lane had committed before: the number of the group that this copy is in.
-    """
+    """The copies that one instruction started: an entry for each lane that executed it."""
 
     instruction: Instruction
     lanes: Array
-    rows: Array
-    data: Array
+    rows: Array  # where they go; see `SharedMemory.start_copy`
+    data: Array  # bytes, as (lanes, bytes)
+    # What they read that might be written meanwhile, as (lanes, units), -1 for none; see `GlobalMemory.start_copy`.
     source: Array | None
-    group: Array
+    group: Array  # how many groups the lane had committed before: the number of the group that this copy is in
 
     def split(self, done: Array) -> tuple[Flight, Flight]:
         """Return the copies where `done` is set, and the others."""
@@ -59,17 +47,7 @@ class Flight:
 
 
 class Copies:
-    """The cp.async copies that are in flight, in each thread's own groups.
-
-    Parameters
-    ----------
-    count : int
-        Lanes.
-    shared : SharedMemory
-        Where copies go.
-    memory : GlobalMemory
-        Where they come from.
-    """
+    """The cp.async copies that are in flight, in each thread's own groups."""
 
     def __init__(self, count: int, shared: SharedMemory, memory: GlobalMemory) -> None:
         self._shared = shared

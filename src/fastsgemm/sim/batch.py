@@ -14,32 +14,7 @@ from fastsgemm.sim.shared_memory import SharedMemory
 
 
 class Batch(Lanes):
-    """Some blocks of a launch.
-
-    Parameters
-    ----------
-    first_block, blocks, threads, registers, cluster
-        See `Lanes`.
-    parameters : array of uint8
-        The parameter space.
-    memory : GlobalMemory
-        Of the whole launch.
-    counters : Counters
-        Of the whole launch.
-    shared_bytes, shared_grain : int
-        Shared memory of a block, and its narrowest access, in bytes.
-
-    Attributes
-    ----------
-    shared : SharedMemory
-    cluster_arrived : array of bool
-        The lanes that have arrived at the barrier of their cluster and not yet waited.
-    mbarriers : MemoryBarriers
-    products : Products
-        The wgmma in flight.
-    copies : Copies
-        The cp.async copies in flight.
-    """
+    """Some blocks of a launch."""
 
     def __init__(
         self,
@@ -55,14 +30,14 @@ class Batch(Lanes):
         shared_grain: int,
     ) -> None:
         super().__init__(first_block, blocks, threads, registers, cluster)
-        self.parameters = parameters
-        self.memory = memory
-        self.counters = counters
+        self.parameters = parameters  # the bytes of the parameter space
+        self.memory = memory  # of the whole launch
+        self.counters = counters  # of the whole launch
         self.shared = SharedMemory(blocks, shared_bytes, shared_grain, cluster)
-        self.cluster_arrived = np.zeros(self.count, np.bool_)
+        self.cluster_arrived = np.zeros(self.count, np.bool_)  # at the barrier, and have not yet waited
         self.mbarriers = MemoryBarriers(self, shared_bytes)
-        self.products = Products(self.count)
-        self.copies = Copies(self.count, self.shared, memory)
+        self.products = Products(self.count)  # the wgmma in flight
+        self.copies = Copies(self.count, self.shared, memory)  # the cp.async in flight
 
     def finish(self) -> None:
         """Check, when all blocks have ended, that nothing is left under way.

@@ -73,26 +73,14 @@ class SharedTraffic:
 
 
 class Counters:
-    """Counts of a launch.
-
-    Attributes
-    ----------
-    warps, lanes : array
-        How often each instruction was issued to a warp, and executed by a thread.
-    divergent : array
-        How often each branch split a warp.
-    global_ : dict
-        `GlobalTraffic` by instruction and operand number.
-    shared : dict
-        `SharedTraffic` by instruction.
-    """
+    """Counts of a launch."""
 
     def __init__(self, instructions: int) -> None:
-        self.warps = np.zeros(instructions, np.int64)
-        self.lanes = np.zeros(instructions, np.int64)
-        self.divergent = np.zeros(instructions, np.int64)
-        self.global_: dict[tuple[int, int], GlobalTraffic] = defaultdict(GlobalTraffic)
-        self.shared: dict[int, SharedTraffic] = defaultdict(SharedTraffic)
+        self.warps = np.zeros(instructions, np.int64)  # how often each instruction was issued to a warp
+        self.lanes = np.zeros(instructions, np.int64)  # and how often a thread executed it
+        self.divergent = np.zeros(instructions, np.int64)  # how often each branch split a warp
+        self.global_: dict[tuple[int, int], GlobalTraffic] = defaultdict(GlobalTraffic)  # by instruction and operand
+        self.shared: dict[int, SharedTraffic] = defaultdict(SharedTraffic)  # by instruction
 
     def executed(self, lanes: Lanes, start: int, stop: int) -> None:
         """Count the instructions from `start` to before `stop`, once for the lanes that execute."""

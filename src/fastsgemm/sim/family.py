@@ -16,18 +16,11 @@ Step = Callable[[Batch], None]
 
 @dataclass(frozen=True)
 class Family:
-    """Some opcodes that are decoded by one function.
+    """Some opcodes that are decoded by one function."""
 
-    Attributes
-    ----------
-    pattern : re.Pattern
-        Of the whole opcode.
-    decode : callable
-        From an instruction, its index in the kernel, the slots and the match to the function that executes it in the
-        lanes that do. Guards are not its business.
-    """
-
-    pattern: re.Pattern[str]
+    pattern: re.Pattern[str]  # of the whole opcode
+    # From an instruction, its index in the kernel, the slots and the match to the function that executes it in the
+    # lanes that do. Guards are not its business.
     decode: Callable[[Instruction, int, Slots, re.Match[str]], Step]
 
 

@@ -69,25 +69,14 @@ def misalignment(array: NDArray[Any]) -> int:
 
 
 class GlobalMemory:
-    """The operands of one launch, in one buffer.
-
-    Parameters
-    ----------
-    operands : mapping
-    grain : int
-        Bytes of the narrowest global access of the kernel.
-
-    Attributes
-    ----------
-    names : list of str
-        Of the operands, in the order of their numbers.
-    """
+    """The operands of one launch, in one buffer."""
 
     def __init__(self, operands: Mapping[str, Region], grain: int = 4) -> None:
         if len(operands) > MOST_OPERANDS:
             raise LaunchError(f"a launch has at most {MOST_OPERANDS} operands, got {len(operands)}")
-        self.names = list(operands)
+        self.names = list(operands)  # in the order of the operands' numbers
         self._regions = list(operands.values())
+        # Bytes of the narrowest access.
         self.grain = min([grain, *(region.array.itemsize for region in self._regions)])
         self._starts: list[int] = []  # addresses of the first elements
         self._lows: list[int] = []  # addresses of the first bytes
@@ -205,12 +194,7 @@ class GlobalMemory:
     ) -> tuple[Array, Array]:
         """Replace the element at each address by a function of it and a value, atomically.
 
-        Returns
-        -------
-        old : array
-            The elements as they were before.
-        owner : array
-            The operands' numbers.
+        Return the elements as they were before, and the operands' numbers.
         """
         rows, flags = self._check(lanes, at, address, values.itemsize, READ)
         self._check(lanes, at, address, values.itemsize, WRITE)

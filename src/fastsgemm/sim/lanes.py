@@ -23,55 +23,29 @@ Array = NDArray[Any]
 
 
 class Lanes:
-    """The threads of consecutive blocks of a launch; the lanes of each block are padded to whole warps.
-
-    Attributes
-    ----------
-    registers : list of array
-        By slot; see `fastsgemm.sim.slots`.
-    count : int
-        Lanes of all blocks.
-    first_block, blocks : int
-        Which blocks of the grid.
-    mask : array of bool or None
-        The lanes that execute the current instruction; None if all do.
-    partial : bool
-        Whether some lanes that are alive do not execute. A result is then merged into the old register.
-    alive : array of bool
-        The lanes whose thread exists and has not returned.
-    executing_warps : array of bool, shape (warps,), or None
-        The warps that have lanes in `mask`; None if all do.
-    cluster : int
-        Blocks of a cluster; 1 without clusters. All blocks of a cluster are in the batch, next to each other.
-    clock : Clock
-        Which accesses the barriers have ordered.
-    early : bool
-        The launch may begin before the launch before it has ended.
-    unwaited : array of bool or None
-        The lanes of an early launch that have not waited for the launch before; None if all have.
-    """
+    """The threads of consecutive blocks of a launch; the lanes of each block are padded to whole warps."""
 
     def __init__(self, first_block: int, blocks: int, threads: int, registers: list[Array], cluster: int = 1) -> None:
-        self.first_block = first_block
+        self.first_block = first_block  # in the grid
         self.blocks = blocks
-        self.cluster = cluster
+        self.cluster = cluster  # blocks of a cluster, which are next to each other here; 1 without clusters
         self.threads = threads
         self.width = -(-threads // WARP) * WARP  # lanes of a block
         self.count = blocks * self.width
         self.warps = self.count // WARP
-        self.registers = registers
+        self.registers = registers  # by slot; see `fastsgemm.sim.slots`
         self.thread = np.tile(np.arange(self.width, dtype=np.int32), blocks)
         self.row = np.repeat(np.arange(blocks, dtype=np.int64), self.width)  # a lane's block in this batch
         first = first_block * self.width
         self.identity = np.arange(first, first + self.count, dtype=np.int32)  # of a thread in the whole grid
-        self.alive = self.thread < threads
+        self.alive = self.thread < threads  # the lanes whose thread exists and has not returned
         self.alive_count = blocks * threads
-        self.mask: Array | None = None
-        self.executing_warps: Array | None = None
-        self.partial = False
-        self.clock = Clock(first_block, blocks, self.width, cluster)
-        self.early = False
-        self.unwaited: Array | None = None
+        self.mask: Array | None = None  # the lanes that execute the current instruction; None if all do
+        self.executing_warps: Array | None = None  # which warps have lanes in `mask`; None if all do
+        self.partial = False  # some lanes that are alive do not execute: results are merged into the old registers
+        self.clock = Clock(first_block, blocks, self.width, cluster)  # which accesses the barriers have ordered
+        self.early = False  # the launch may begin before the launch before it has ended
+        self.unwaited: Array | None = None  # the lanes that have not waited for that yet; None if all have
         self.active_warps = self.warps
         self.active_lanes = self.alive_count
 

@@ -11,7 +11,7 @@ import numpy as np
 from fastsgemm import known_devices
 from fastsgemm.known_devices import EARLY, compute_capability
 from fastsgemm.progress import track
-from fastsgemm.sim import nvrtc, program, ptx, report, schedule
+from fastsgemm.sim import nvrtc, program, ptx, schedule
 from fastsgemm.sim.batch import Batch
 from fastsgemm.sim.clock import WARP
 from fastsgemm.sim.counters import Counters
@@ -21,7 +21,7 @@ from fastsgemm.sim.lanes import Array
 from fastsgemm.sim.occupancy import occupancy
 from fastsgemm.sim.program import Program
 from fastsgemm.sim.ptx import Kernel
-from fastsgemm.sim.report import Report
+from fastsgemm.sim.report import Report, activities
 from fastsgemm.sim.slots import DTYPES, Slots
 
 MAX_THREADS = 1024  # of a block
@@ -107,7 +107,6 @@ class Machine:
         """
         binary = nvrtc.compile_source(source, arch or self.device.arch)
         decoded = _decoded(binary.ptx, kernel)
-        resources = binary.resources(kernel)
         dynamic_start = -(-decoded.kernel.static_shared // 16) * 16
         shared = dynamic_start + shared_bytes
         x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
@@ -133,10 +132,12 @@ class Machine:
                     registers[slot] = value
                 schedule.run(batch, decoded, limit)
         memory.finish()
-        held = occupancy(self.device.limits, block, resources.registers, shared)
-        return report.make(
-            self.device.arch, kernel, blocks_of_grid, block, shared, resources, held,
-            decoded.kernel.instructions, memory.names, counters,
+        used = nvrtc.report_on(kernel, binary.log)
+        total, lines = activities(decoded.kernel.instructions, memory.names, counters, -(-block // WARP))
+        return Report(
+            self.device.arch, kernel, blocks_of_grid, block, shared, used.registers,
+            used.spill_stores + used.spill_loads, occupancy(self.device.limits, block, used.registers, shared),
+            total, lines,
         )  # fmt: skip
 
     def _check(self, extent: tuple[int, int, int], block: int, shared: int, kernel: Kernel) -> None:

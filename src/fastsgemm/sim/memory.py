@@ -190,14 +190,7 @@ def _bytes_to_read(value: Array, size: int) -> Array:
 def _fetch(
     instruction: Instruction, index: int, batch: Batch, address: Array, read: Array, size: int
 ) -> tuple[Array, Array | None]:
-    """Return the bytes that the copies of the executing lanes move.
-
-    Returns
-    -------
-    data : array of uint8, shape (lanes, bytes)
-    source : array of int or None
-        See `Flight`.
-    """
+    """Return the bytes that the copies of the executing lanes move, and their source; see `Flight`."""
     data = np.zeros((len(address), size), np.uint8)
     source: Array | None = None
     if (address % np.uint64(size)).any():

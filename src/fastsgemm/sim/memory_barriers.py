@@ -33,34 +33,16 @@ _UNFENCED = 1 << 62  # when a unit was written that the async proxy may not see 
 
 @dataclass
 class _Barrier:
-    """A memory barrier.
+    """A memory barrier."""
 
-    Attributes
-    ----------
-    agent : int
-        The number of this agent in its block.
-    expected : int
-        Arrivals of a phase.
-    left : int
-        Arrivals that the current phase still needs.
-    bytes : int
-        Bytes that the current phase still expects.
-    phase : int
-        Phases that have ended.
-    gathered, released : array of int
-        The knowledge of the warps that arrived in the current phase, and in the phases that have ended.
-    made_by, made_at : int
-        The warp that made it, and when.
-    """
-
-    agent: int
-    expected: int
-    left: int
-    bytes: int
-    phase: int
-    gathered: Array
-    released: Array
-    made_by: int
+    agent: int  # the number of this agent in its block
+    expected: int  # arrivals of a phase
+    left: int  # arrivals that the current phase still needs
+    bytes: int  # bytes that the current phase still expects
+    phase: int  # phases that have ended
+    gathered: Array  # the knowledge of the warps that arrived in the current phase
+    released: Array  # the same of the phases that have ended
+    made_by: int  # a warp
     made_at: int
 
 
@@ -82,14 +64,7 @@ class _Block:
 
 
 class MemoryBarriers:
-    """The memory barriers of a batch, and the accesses that they order.
-
-    Parameters
-    ----------
-    lanes : Lanes
-    shared_bytes : int
-        Of a block.
-    """
+    """The memory barriers of a batch, and the accesses that they order."""
 
     def __init__(self, lanes: Lanes, shared_bytes: int) -> None:
         self._size = shared_bytes

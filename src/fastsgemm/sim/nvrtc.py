@@ -1,69 +1,20 @@
-"""From CUDA C++ to PTX, cubin and ptxas's report, by NVRTC alone: neither driver nor GPU is needed."""
+"""From CUDA C++ to PTX and ptxas's report, by NVRTC alone: neither driver nor GPU is needed."""
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
-from fastsgemm.errors import CompileError
+from msgspec.structs import replace
+
 from fastsgemm.jit import compiler
-
-
-@dataclass(frozen=True)
-class Binary:
-    """What one compilation gives.
-
-    Attributes
-    ----------
-    arch : str
-        For example ``sm_90``.
-    ptx : str
-    cubin : bytes
-    log : str
-        Of NVRTC and ptxas, with ptxas's report on every kernel.
-    """
-
-    arch: str
-    ptx: str
-    cubin: bytes
-    log: str
-
-    def resources(self, kernel: str) -> Resources:
-        """Return what ptxas says of one kernel."""
-        parts = re.split(r"Compiling entry function '(\w+)'", self.log)
-        text = dict(zip(parts[1::2], parts[2::2], strict=True)).get(kernel, "")
-        registers = re.search(r"Used (\d+) registers", text)
-        spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", text)
-        shared = re.search(r"(\d+) bytes smem", text)
-        if registers is None:
-            raise CompileError(f"ptxas reports nothing on kernel {kernel}:\n{self.log}")
-        spilled = int(spills[1]) + int(spills[2]) if spills else 0
-        return Resources(int(registers[1]), int(shared[1]) if shared else 0, spilled)
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What a kernel needs, as ptxas counts it.
-
-    Attributes
-    ----------
-    registers : int
-        Of a thread.
-    static_shared : int
-        Shared memory that the source declares with its size, in bytes.
-    spilled : int
-        Bytes of spill stores and loads of a thread.
-    """
-
-    registers: int
-    static_shared: int
-    spilled: int
+from fastsgemm.jit.compiler import Compiled, Report
 
 
 @lru_cache(maxsize=64)
-def compile_source(source: str, arch: str) -> Binary:
-    """Compile CUDA C++ for one architecture.
+def compile_source(source: str, arch: str) -> Compiled:
+    """Compile CUDA C++ for one architecture. The PTX names the files of the source as ``#line`` does.
 
     Raises
     ------
@@ -74,4 +25,11 @@ def compile_source(source: str, arch: str) -> Binary:
     """
     options = [f"-arch={arch}", "--std=c++17", "-lineinfo", *compiler.reporting()]
     made = compiler.compile_program(source, "kernel.cu", options, ptx=True)
-    return Binary(arch, made.ptx, made.cubin, made.log)
+    folder = os.getcwd().rstrip("/") + "/"  # NVRTC puts it before every name
+    return replace(made, ptx=made.ptx.replace(f'"{folder}', '"'))
+
+
+def report_on(kernel: str, log: str) -> Report:
+    """Return what ptxas reports on one of the kernels of a log."""
+    parts = re.split(r"Compiling entry function '(\w+)'", log)
+    return compiler.report_in(dict(zip(parts[1::2], parts[2::2], strict=True)).get(kernel, ""), kernel)

@@ -14,32 +14,19 @@ from fastsgemm.sim.ptx import Instruction
 
 @dataclass(frozen=True)
 class _Read:
-    """What one product reads of shared memory: units of a block, for four warps of it.
-
-    Attributes
-    ----------
-    lane : int
-        The first of the warpgroup.
-    group : int
-        The number of the warpgroup's group that the product is in.
-    """
+    """What one product reads of shared memory: units of a block, for four warps of it."""
 
     row: int
     warps: Array
     units: Array
-    lane: int
-    group: int
+    lane: int  # the first of the warpgroup
+    group: int  # the number of the warpgroup's group that the product is in
 
 
 class Products:
     """The products of a batch that are in flight, in each warpgroup's own groups.
 
     Groups are numbered from 1 by the commits of each lane.
-
-    Parameters
-    ----------
-    count : int
-        Lanes.
     """
 
     def __init__(self, count: int) -> None:

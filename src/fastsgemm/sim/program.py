@@ -6,6 +6,7 @@ import enum
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -40,58 +41,28 @@ class End(enum.Enum):
 
 @dataclass(frozen=True)
 class Stretch:
-    """A basic block.
+    """A basic block."""
 
-    Attributes
-    ----------
-    start, stop : int
-        Its instructions.
-    steps : tuple of callable
-        Its instructions, without the one that ends it.
-    end : End
-    last : Instruction or None
-        The instruction that ends it, if one does.
-    condition : int or None
-        Slot of the predicate of the last instruction; None if it is executed always.
-    negated : bool
-    target : int
-        The stretch that a branch goes to.
-    on_release : callable or None
-        What lanes do when they leave the barrier.
-    poll : callable or None
-        Returns which lanes need no longer wait for a memory barrier, as an array of bool.
-    """
-
-    start: int
+    start: int  # its instructions
     stop: int
-    steps: tuple[Step, ...]
+    steps: tuple[Step, ...]  # its instructions, without the one that ends it
     end: End
-    last: Instruction | None
-    condition: int | None
-    negated: bool
-    target: int
-    on_release: Step | None = None
-    poll: Callable[[Batch], Array] | None = None
+    last: Instruction | None = None  # the instruction that ends it, if one does
+    condition: int | None = None  # slot of the predicate of the last instruction; None if it is executed always
+    negated: bool = False
+    target: int = 0  # the stretch that a branch goes to
+    on_release: Step | None = None  # what lanes do when they leave the barrier
+    poll: Callable[[Batch], Array] | None = None  # returns which lanes need no longer wait for a memory barrier
 
 
 @dataclass(frozen=True)
 class Program:
-    """A kernel ready to run.
-
-    Attributes
-    ----------
-    kernel : Kernel
-    slots : Slots
-    stretches : tuple of Stretch
-        In the order of the text.
-    shared_grain, global_grain : int
-        Bytes of the narrowest access to shared and to global memory.
-    """
+    """A kernel ready to run."""
 
     kernel: Kernel
     slots: Slots
-    stretches: tuple[Stretch, ...]
-    shared_grain: int
+    stretches: tuple[Stretch, ...]  # in the order of the text
+    shared_grain: int  # bytes of the narrowest access to shared memory
     global_grain: int
 
 
@@ -177,33 +148,30 @@ def _stretch(
 
     last = kernel.instructions[stop - 1]
     if not _ends_stretch(last):
-        steps = decoded(stop)
-        return Stretch(start, stop, steps, End.FALL, None, None, False, 0)
-    steps = decoded(stop - 1)
+        return Stretch(start, stop, decoded(stop), End.FALL)
+    ended = partial(Stretch, start, stop, decoded(stop - 1), last=last)
     condition = slots.predicate(last.guard.register) if last.guard else None
     negated = last.guard.negated if last.guard else False
     if last.opcode in _RETURNS:
-        return Stretch(start, stop, steps, End.RETURN, last, condition, negated, 0)
+        return ended(End.RETURN, condition=condition, negated=negated)
     if last.opcode in _BRANCHES:
         (label,) = operands(last, 1)
         if not (isinstance(label, Symbol) and label.name in kernel.labels):
             raise PtxError(f"kernel {kernel.name} has no label for {last.text!r}")
         target = number_of[kernel.labels[label.name]]
-        return Stretch(start, stop, steps, End.BRANCH, last, condition, negated, target)
+        return ended(End.BRANCH, condition=condition, negated=negated, target=target)
     if condition is not None:
         raise unknown(last, "a barrier for some lanes of a warp is not known")
     if _CLUSTER_BARRIER.fullmatch(last.opcode):
-        return Stretch(start, stop, steps, End.CLUSTER_BARRIER, last, None, False, 0)
+        return ended(End.CLUSTER_BARRIER)
     if mbarrier.WAIT.fullmatch(last.opcode):
-        poll = mbarrier.decode_wait(last, slots)
-        return Stretch(start, stop, steps, End.MEMORY_BARRIER, last, None, False, 0, poll=poll)
+        return ended(End.MEMORY_BARRIER, poll=mbarrier.decode_wait(last, slots))
     reducing = _REDUCING_BARRIER.fullmatch(last.opcode)
     if reducing is not None:
-        on_release = _reduction(last, slots, reducing[1])
-        return Stretch(start, stop, steps, End.BARRIER, last, None, False, 0, on_release)
+        return ended(End.BARRIER, on_release=_reduction(last, slots, reducing[1]))
     if last.operands not in ((Constant(0),), ()):
         raise unknown(last, _ONLY_BARRIER_0)
-    return Stretch(start, stop, steps, End.BARRIER, last, None, False, 0)
+    return ended(End.BARRIER)
 
 
 def _reduction(instruction: Instruction, slots: Slots, word: str) -> Step:

@@ -5,7 +5,6 @@ This is syntax only; `fastsgemm.sim.program` decides which instructions exist.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,13 +16,7 @@ SIZES = {f"{kind}{bits}": bits // 8 for kind in "busf" for bits in (8, 16, 32, 6
 
 @dataclass(frozen=True, order=True)
 class SourceLine:
-    """A line of CUDA source.
-
-    Attributes
-    ----------
-    file : str
-    line : int
-    """
+    """A line of CUDA source."""
 
     file: str
     line: int
@@ -82,31 +75,15 @@ class Guard:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction.
+    """One instruction."""
 
-    Attributes
-    ----------
-    opcode : str
-        With all its dots, for example ``ld.shared.v4.f32``.
-    operands : tuple of Operand
-        In the order of the text, the destination first.
-    guard : Guard or None
-    where : SourceLine or None
-        The innermost line it comes from.
-    caller : SourceLine or None
-        The line that the function around `where` was inlined at.
-    text : str
-    used_bytes : int or None
-        How many of the loaded bytes are used, if the compiler notes it.
-    """
-
-    opcode: str
-    operands: tuple[Operand, ...]
+    opcode: str  # with all its dots, for example `ld.shared.v4.f32`
+    operands: tuple[Operand, ...]  # in the order of the text, the destination first
     guard: Guard | None
-    where: SourceLine | None
-    caller: SourceLine | None
+    where: SourceLine | None  # the innermost line it comes from
+    caller: SourceLine | None  # the line that the function around `where` was inlined at
     text: str
-    used_bytes: int | None = None
+    used_bytes: int | None = None  # how many of the loaded bytes are used, if the compiler notes it
 
     @property
     def place(self) -> str:
@@ -118,20 +95,11 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a kernel.
-
-    Attributes
-    ----------
-    name : str
-    type : str
-        PTX type; if it is an array, of an element.
-    extent : int
-        Elements of an array, which is how PTX has a struct; 0 for a scalar.
-    """
+    """A parameter of a kernel."""
 
     name: str
-    type: str
-    extent: int = 0
+    type: str  # PTX type; if it is an array, of an element
+    extent: int = 0  # elements of an array, which is how PTX has a struct; 0 for a scalar
 
     @property
     def size(self) -> int:
@@ -141,36 +109,17 @@ class Parameter:
 
 @dataclass
 class Kernel:
-    """One ``.entry``.
-
-    Attributes
-    ----------
-    name : str
-    parameters : list of Parameter
-    registers : dict
-        PTX type of each register that is declared, by name; a numbered family has its prefix only.
-    shared : dict
-        Offset of each shared variable of known size; dynamic shared memory lies behind them.
-    static_shared : int
-        Bytes that those variables need.
-    instructions : list of Instruction
-    labels : dict
-        Index of the instruction that follows each label.
-    cluster : tuple of int
-        Blocks of a cluster along x, y and z.
-    max_threads : int or None
-        Threads of a block that the kernel is compiled for (``__launch_bounds__``).
-    """
+    """One ``.entry``."""
 
     name: str
     parameters: list[Parameter] = field(default_factory=list)
-    registers: dict[str, str] = field(default_factory=dict)
-    shared: dict[str, int] = field(default_factory=dict)
-    static_shared: int = 0
+    registers: dict[str, str] = field(default_factory=dict)  # PTX type by name; a numbered family has its prefix only
+    shared: dict[str, int] = field(default_factory=dict)  # offsets of variables; dynamic shared memory lies behind them
+    static_shared: int = 0  # bytes that those variables need
     instructions: list[Instruction] = field(default_factory=list)
-    labels: dict[str, int] = field(default_factory=dict)
-    cluster: tuple[int, ...] = (1, 1, 1)
-    max_threads: int | None = None
+    labels: dict[str, int] = field(default_factory=dict)  # index of the instruction that follows each label
+    cluster: tuple[int, ...] = (1, 1, 1)  # blocks of a cluster along x, y and z
+    max_threads: int | None = None  # threads of a block that the kernel is compiled for (`__launch_bounds__`)
 
     def type_of(self, register: Register) -> str:
         """Return the declared PTX type of a register."""
@@ -209,7 +158,7 @@ def parse(text: str) -> dict[str, Kernel]:
     PtxError
         The text is not what NVRTC writes.
     """
-    files = {int(number): _relative(path) for number, path in _FILE.findall(text)}
+    files = {int(number): path for number, path in _FILE.findall(text)}
     text = _COMMENT.sub("", text)
     first_entry = text.find(".entry")
     shared = _SHARED.findall(text[: max(first_entry, 0)])
@@ -228,12 +177,6 @@ def parse(text: str) -> dict[str, Kernel]:
         body.read(text, match.end())
         kernels[match[1]] = body.finish()
     return kernels
-
-
-def _relative(path: str) -> str:
-    """Undo what NVRTC does to the names in ``#line``: it puts the working directory before them."""
-    folder = os.getcwd().rstrip("/") + "/"
-    return path.removeprefix(folder)
 
 
 def _parameters(text: str) -> list[Parameter]:

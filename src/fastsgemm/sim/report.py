@@ -7,9 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fastsgemm.sim.clock import WARP
 from fastsgemm.sim.counters import Counters, GlobalTraffic, SharedTraffic
-from fastsgemm.sim.nvrtc import Resources
 from fastsgemm.sim.occupancy import Occupancy
 from fastsgemm.sim.ptx import Instruction, SourceLine
 
@@ -48,11 +46,6 @@ class Activity:
     barriers: float = 0
     divergent_branches: int = 0
 
-    @property
-    def fmas_per_shared_load(self) -> float:
-        """FMAs for each shared load instruction; 0 without such loads."""
-        return self.fmas / self.shared_loads.requests if self.shared_loads.requests else 0.0
-
 
 @dataclass(frozen=True)
 class Report:
@@ -85,34 +78,24 @@ class Report:
     lines: dict[SourceLine, Activity]
 
 
-def make(
-    arch: str,
-    kernel: str,
-    grid: int,
-    block: int,
-    shared_bytes: int,
-    resources: Resources,
-    occupancy: Occupancy,
-    instructions: Sequence[Instruction],
-    operands: Sequence[str],
-    counters: Counters,
-) -> Report:
-    """Put a report together from the counters of a launch."""
+def activities(
+    instructions: Sequence[Instruction], operands: Sequence[str], counters: Counters, block_warps: int
+) -> tuple[Activity, dict[SourceLine, Activity]]:
+    """Return what a launch did in all, and in each source line."""
     total = Activity()
     lines: dict[SourceLine, Activity] = defaultdict(Activity)
+
+    def places(instruction: Instruction) -> list[Activity]:
+        return [total] if instruction.where is None else [total, lines[instruction.where]]
+
     for index, instruction in enumerate(instructions):
-        places = [total] if instruction.where is None else [total, lines[instruction.where]]
-        for activity in places:
-            _add(activity, index, instruction, counters, -(-block // WARP))
+        for activity in places(instruction):
+            _add(activity, index, instruction, counters, block_warps)
     for (index, operand), count in counters.global_.items():
-        instruction = instructions[index]
-        places = [total] if instruction.where is None else [total, lines[instruction.where]]
-        for activity in places:
-            kind = activity.stores if instruction.opcode.startswith("st") else activity.loads
+        for activity in places(instructions[index]):
+            kind = activity.stores if instructions[index].opcode.startswith("st") else activity.loads
             kind[operands[operand - 1]].add(count)
-    return Report(
-        arch, kernel, grid, block, shared_bytes, resources.registers, resources.spilled, occupancy, total, dict(lines)
-    )
+    return total, dict(lines)
 
 
 def _add(activity: Activity, index: int, instruction: Instruction, counters: Counters, block_warps: int) -> None:

@@ -28,23 +28,12 @@ RANK_SHIFT = 24  # bit at which an address in a cluster's shared memory has the 
 
 
 class SharedMemory:
-    """The shared memory of all blocks of a batch.
-
-    Parameters
-    ----------
-    blocks : int
-    size : int
-        Bytes of a block.
-    grain : int
-        Bytes of the narrowest access, at most 4.
-    cluster : int
-        Blocks of a cluster, which are next to each other.
-    """
+    """The shared memory of all blocks of a batch."""
 
     def __init__(self, blocks: int, size: int, grain: int, cluster: int = 1) -> None:
-        self._cluster = cluster
-        self.size = size
-        self.grain = grain
+        self._cluster = cluster  # blocks of a cluster, which are next to each other
+        self.size = size  # bytes of a block
+        self.grain = grain  # bytes of the narrowest access, at most 4
         self.stride = -(-size // 16) * 16  # bytes from block to block
         units = blocks * self.stride // grain
         self._bytes = np.zeros(blocks * self.stride, np.uint8)

@@ -28,24 +28,14 @@ TIME = "%globaltimer"  # stands still: a wait for a memory barrier never takes t
 
 
 class Slots:
-    """The slots of one kernel, given out while its instructions are decoded.
-
-    Attributes
-    ----------
-    initial : list of array
-        What each slot holds when a thread starts: zero, or the constant.
-    parameter_places : dict
-        Address of each parameter in the parameter space, by its name.
-    parameter_bytes : int
-        Size of the parameter space.
-    """
+    """The slots of one kernel, given out while its instructions are decoded."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.initial: list[NDArray[Any]] = []
+        self.initial: list[NDArray[Any]] = []  # what each slot holds when a thread starts: zero, or the constant
         self._numbers: dict[object, int] = {}
-        self.parameter_places: dict[str, int] = {}
-        self.parameter_bytes = 0
+        self.parameter_places: dict[str, int] = {}  # addresses in the parameter space
+        self.parameter_bytes = 0  # of that space
         for parameter in kernel.parameters:
             self.parameter_places[parameter.name] = self.parameter_bytes
             self.parameter_bytes += -(-parameter.size // _PARAMETER_ALIGNMENT) * _PARAMETER_ALIGNMENT

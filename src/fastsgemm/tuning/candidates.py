@@ -23,14 +23,8 @@ _FILLED = 2  # blocks per multiprocessor that fill a device
 def of_suitable_size(configs: Sequence[Config], problem: Problem, multiprocessors: int) -> list[Config]:
     """Return the configs whose tiles suit the size of C: not much larger than C, and not too many.
 
-    If no config qualifies, return those whose tile size is nearest to the limit that they miss.
-
-    Parameters
-    ----------
-    configs : sequence of Config
-    problem : Problem
-        As the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
-    multiprocessors : int
+    If no config qualifies, return those whose tile size is nearest to the limit that they miss. The problem is as the
+    rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
     """
     coarsest = _COARSEST if problem.batch < multiprocessors else _COARSEST_OF_MANY
     rows, columns = coarsest * problem.M, coarsest * problem.N
@@ -45,13 +39,7 @@ def of_suitable_size(configs: Sequence[Config], problem: Problem, multiprocessor
 def with_each_split(rung: Rung, config: Config, problem: Problem, multiprocessors: int) -> list[Config]:
     """Return the config with each SPLIT_K that is worth a trial; of a rung without split-K, only the config.
 
-    Parameters
-    ----------
-    rung : Rung
-    config : Config
-    problem : Problem
-        As the caller passes it.
-    multiprocessors : int
+    The problem is as the caller passes it.
     """
     if not rung.splits:
         return [config]
@@ -62,15 +50,8 @@ def with_each_split(rung: Rung, config: Config, problem: Problem, multiprocessor
 def with_filling_split(rung: Rung, config: Config, problem: Problem, multiprocessors: int) -> Config:
     """Return the config with the largest SPLIT_K that gives at most two blocks per multiprocessor, or with 1.
 
-    The search begins with this SPLIT_K, so that configs with few tiles compete with the whole device busy.
-
-    Parameters
-    ----------
-    rung : Rung
-    config : Config
-    problem : Problem
-        As the caller passes it.
-    multiprocessors : int
+    The search begins with this SPLIT_K, so that configs with few tiles compete with the whole device busy. The problem
+    is as the caller passes it.
     """
     count = tiles(config, with_swap_ab(rung, problem)) * problem.batch
     configs = with_each_split(rung, config, problem, multiprocessors)

@@ -50,50 +50,29 @@ Arch = Annotated[str, Meta(pattern=r"^sm_[0-9]+\Z")]  # it names the file that t
 
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the measurements were made on.
-
-    Attributes
-    ----------
-    device, arch : str
-    multiprocessors : int
-    clock_mhz, memory_clock_mhz, power_limit_w : float or None
-        The highest clocks and the power limit, as ``nvidia-smi`` reports them; None without it.
-    driver, nvrtc, date : str
-    cublas : str or None
-        The library through which cuBLAS was called.
-    """
+    """What the measurements were made on."""
 
     device: Text
     arch: Arch
     multiprocessors: int
+    # The highest clocks and the power limit, as `nvidia-smi` reports them; None without it.
     clock_mhz: float | None
     memory_clock_mhz: float | None
     power_limit_w: float | None
     driver: Text
     nvrtc: Text
-    cublas: Text | None
+    cublas: Text | None  # the library through which cuBLAS was called
     date: Text
 
 
 class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One record, timed again after the run.
-
-    Attributes
-    ----------
-    rung : str
-    problem : str
-        As `fastsgemm.problem.spell` writes it.
-    ms, cublas_ms : tuple of float
-        Device times of the repeats, taken in turns.
-    error, cublas_error : float or None
-        ||C - C64||_F / ||C64||_F.
-    """
+    """One record, timed again after the run."""
 
     rung: Text
-    problem: Text
-    ms: tuple[float, ...]
+    problem: Text  # as `fastsgemm.problem.spell` writes it
+    ms: tuple[float, ...]  # device times of the repeats, taken in turns with cuBLAS
     cublas_ms: tuple[float, ...]
-    error: float | None
+    error: float | None  # ||C - C64||_F / ||C64||_F
     cublas_error: float | None
 
     @property
@@ -109,36 +88,17 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Contribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of a file.
-
-    Attributes
-    ----------
-    schema : int
-    fastsgemm : str
-        Its version.
-    machine : Machine
-    seconds : float
-        Duration of the tuning run.
-    complete : bool
-        Whether everything was measured before the budget was spent.
-    failures : dict
-        For each reason of failure, how many candidates failed for it.
-    checks : tuple of Check
-    content : msgspec.Raw
-        A file of the tuning database.
-    rates : msgspec.Raw
-        A file of ``tuning_db/fp16x3`` if rung 11 was measured, else null.
-    """
+    """The content of a file."""
 
     schema: int
-    fastsgemm: str
+    fastsgemm: str  # its version
     machine: Machine
-    seconds: float
-    complete: bool
-    failures: dict[str, int]
+    seconds: float  # duration of the tuning run
+    complete: bool  # whether everything was measured before the budget was spent
+    failures: dict[str, int]  # for each reason of failure, how many candidates failed for it
     checks: tuple[Check, ...]
-    content: msgspec.Raw
-    rates: msgspec.Raw = _NULL
+    content: msgspec.Raw  # a file of the tuning database
+    rates: msgspec.Raw = _NULL  # a file of `tuning_db/fp16x3` if rung 11 was measured, else null
 
 
 def sample(records: Sequence[Record]) -> list[Measured]:
@@ -211,17 +171,7 @@ def parsed_clocks(line: str) -> tuple[float | None, float | None, float | None]:
 def write(
     path: Path, outcome: Outcome, checks: Sequence[Check], numbers: tuple[float | None, float | None, float | None]
 ) -> None:
-    """Write a contribution.
-
-    Parameters
-    ----------
-    path : Path
-    outcome : Outcome
-        Of the tuning run.
-    checks : sequence of Check
-        Of a `sample` of its records.
-    numbers : tuple
-        As `clocks` returns them.
+    """Write a contribution: the outcome of a run, checks of a `sample` of its records, and the `clocks` of the device.
 
     Raises
     ------

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import datetime
 import math
-import os
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -87,22 +85,12 @@ def largest_job(rung: Rung, config: Config) -> Job:
 
 
 class Evaluator:
-    """What a tuning run needs of a device. Tests have one without a device and with its own clock.
+    """What a tuning run needs of a device, which must be current in this thread.
 
-    Parameters
-    ----------
-    gpu : Gpu
-        It must be current in this thread.
-
-    Attributes
-    ----------
-    device : DeviceInfo
-    tools : Tools
-    clock : callable
-        Returns the time in seconds since some fixed point.
+    Tests have one without a device and with its own clock.
     """
 
-    clock = staticmethod(time.monotonic)
+    clock = staticmethod(time.monotonic)  # in seconds
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
@@ -126,13 +114,7 @@ class Evaluator:
 
     def compile(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, str | None]]:
         """Compile on all cores; yield each job when it is done, with None or the reason of its failure."""
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the global interpreter lock
-            running = {pool.submit(self._compile, job): job for job in jobs}
-            try:
-                for done in as_completed(running):
-                    yield running[done], done.result()
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+        return compiler.on_all_cores(self._compile, jobs)
 
     def _compile(self, job: Job) -> str | None:
         text = source.generate(job.rung, job.config, job.variant)
@@ -377,5 +359,4 @@ def _problem_of(arch: str, job: Job) -> Problem:
 
 
 def _tools() -> Tools:
-    nvrtc = ".".join(map(str, device.nvrtc_version()))
-    return Tools(device.driver_text() or "unknown", nvrtc, datetime.date.today().isoformat())
+    return Tools(device.driver_text() or "unknown", device.nvrtc_text(), datetime.date.today().isoformat())

@@ -20,30 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The best config that a run found for one problem.
-
-    Attributes
-    ----------
-    problem : Problem
-    rung : str
-    config : Config
-    ms : float
-        Median device time, in ms.
-    shipped_config : Config
-        The config that the shipped database chooses.
-    shipped_ms : float or None
-        Median device time of the shipped config in this run, in ms.
-    cublas_ms : float or None
-        Median device time of cuBLAS in ms, timed alternately with the winner; None if it was not timed.
-    """
+    """The best config that a run found for one problem."""
 
     problem: Problem
     rung: str
     config: Config
-    ms: float
-    shipped_config: Config
-    shipped_ms: float | None
-    cublas_ms: float | None
+    ms: float  # median device time, in ms
+    shipped_config: Config  # the config that the shipped database chooses
+    shipped_ms: float | None  # median device time of the shipped config in this run, in ms
+    cublas_ms: float | None  # the same of cuBLAS, timed alternately with the winner; None if it was not timed
 
 
 @dataclass

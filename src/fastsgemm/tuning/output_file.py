@@ -30,11 +30,7 @@ def refuse_ignored(options: argparse.Namespace, mode: str, ignored: Sequence[str
 def refuse_unwritable(path: Path, replaced: bool = False) -> None:
     """Raise `RecordError` if the file could not be written.
 
-    Parameters
-    ----------
-    path : Path
-    replaced : bool
-        A new file takes its place, which must not happen to a device such as ``/dev/null``.
+    If it is `replaced`, a new file takes its place, which must not happen to a device such as ``/dev/null``.
     """
     folder = path.absolute().parent
     place = path if path.exists() and not replaced else folder

@@ -23,26 +23,14 @@ FP16X3 = "fp16x3"  # rung 11, which has no search space
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The plan of a tuning run.
-
-    Attributes
-    ----------
-    device : DeviceInfo
-    problems : tuple of Problem
-        The problems that the caller named. If empty, the standard set of each space is tuned and curves are measured.
-    spaces : tuple of Space
-        One for each rung.
-    quick : bool
-        Whether only the quick candidates of each space are tried.
-    rates : bool
-        Whether the rates of rung 11 are measured, which all problems share.
-    """
+    """The plan of a tuning run."""
 
     device: DeviceInfo
+    # The problems that the caller named. If empty, the standard set of each space is tuned and curves are measured.
     problems: tuple[Problem, ...]
-    spaces: tuple[Space, ...]
-    quick: bool
-    rates: bool = False
+    spaces: tuple[Space, ...]  # one for each rung
+    quick: bool  # whether only the quick candidates of each space are tried
+    rates: bool = False  # whether the rates of rung 11 are measured, which all problems share
 
     def of(self, space: Space) -> tuple[Problem, ...]:
         """Return the problems that are tuned for the rung of a space.

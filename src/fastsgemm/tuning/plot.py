@@ -24,11 +24,7 @@ def require() -> None:
 def draw(outcome: Outcome, path: Path) -> None:
     """Plot the TFLOP/s of every candidate, the fastest first, one line per problem. It needs matplotlib.
 
-    Parameters
-    ----------
-    outcome : Outcome
-    path : Path
-        The file to write; its suffix says the format: png, svg or pdf.
+    The suffix of the file says its format: png, svg or pdf.
 
     Raises
     ------

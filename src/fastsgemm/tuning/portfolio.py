@@ -17,12 +17,6 @@ def portfolio(results: Sequence[Result], count: int) -> list[Config]:
 
     When no other config improves the times of the problems, the choice starts over with the configs that are left: the
     second best config of many problems is more useful on untuned problems than one that is good on none.
-
-    Parameters
-    ----------
-    results : sequence of Result
-        The times of the configs on each problem.
-    count : int
     """
     tables = [_by_base_config(result.times) for result in results if result.times]
     left = list(dict.fromkeys(config for table in tables for config in table))

@@ -47,17 +47,7 @@ T = TypeVar("T")
 
 
 class RungTuning:
-    """Tunes one rung: searches its space, decides each problem and measures the curves.
-
-    Parameters
-    ----------
-    plan : RunPlan
-    space : Space
-        The search space of the rung.
-    sweep : Sweep
-    outcome : Outcome
-        The results are added to it.
-    """
+    """Tunes the rung of a space: searches it, decides each problem, measures curves, and adds all to the outcome."""
 
     def __init__(self, plan: RunPlan, space: Space, sweep: Sweep, outcome: Outcome) -> None:
         self._plan, self._space, self._sweep, self._outcome = plan, space, sweep, outcome

@@ -33,37 +33,19 @@ _ROUND = 0.6  # share of the remaining time that each round but the last may tak
 
 @dataclass(frozen=True)
 class Round:
-    """One round of successive halving.
+    """One round of successive halving."""
 
-    Attributes
-    ----------
-    share : float
-        Share of the candidates of the previous round that enter this one.
-    least : int
-        Least number of candidates that enter it.
-    repeats : int
-        How often each is timed; less often if a product takes long.
-    """
-
-    share: float
-    least: int
-    repeats: int
+    share: float  # share of the candidates of the previous round that enter this one
+    least: int  # least number of candidates that enter it
+    repeats: int  # how often each is timed; less often if a product takes long
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How thoroughly a problem is searched.
+    """How thoroughly a problem is searched."""
 
-    Attributes
-    ----------
-    rounds : tuple of Round
-        The last round decides.
-    beside_cublas : bool
-        Whether cuBLAS, if installed, is timed alternately with the candidates of the last round.
-    """
-
-    rounds: tuple[Round, ...]
-    beside_cublas: bool
+    rounds: tuple[Round, ...]  # the last round decides
+    beside_cublas: bool  # whether cuBLAS, if installed, is timed alternately with the candidates of the last round
 
 
 EXPLORE = Effort((Round(1.0, 1, 1), Round(0.12, 12, 3), Round(0.0, 8, 5)), beside_cublas=False)
@@ -75,28 +57,13 @@ QUICK = Effort(
 
 @dataclass(frozen=True)
 class Result:
-    """The result of the search on one problem.
-
-    Attributes
-    ----------
-    problem : Problem
-    rung : str
-    times : dict
-        Median device time in ms of every candidate that was timed, the winner first.
-    failures : dict
-        The reason of each candidate that failed.
-    cublas_ms : float or None
-        Median device time of cuBLAS in ms, or None if it was not timed.
-    complete : bool
-        Whether all candidates were tried before the deadline.
-    """
+    """The result of the search on one problem."""
 
     problem: Problem
-    rung: str
-    times: dict[Config, float]
-    failures: dict[Config, str]
-    cublas_ms: float | None
-    complete: bool
+    times: dict[Config, float]  # median device time in ms of every candidate that was timed, the winner first
+    failures: dict[Config, str]  # the reason of each candidate that failed
+    cublas_ms: float | None  # median device time of cuBLAS in ms, or None if it was not timed
+    complete: bool  # whether all candidates were tried before the deadline
 
     @property
     def best(self) -> tuple[Config, float] | None:
@@ -106,21 +73,12 @@ class Result:
 
 @dataclass
 class Sweep:
-    """A series of searches that share an evaluator, a checkpoint and a deadline.
-
-    Attributes
-    ----------
-    evaluator : Evaluator
-    checkpoint : Checkpoint
-    progress : Bar
-    deadline : float
-        Time of the evaluator's clock, in seconds, after which nothing more is tried. The winner is the best candidate
-        timed by then.
-    """
+    """A series of searches that share an evaluator, a checkpoint and a deadline."""
 
     evaluator: Evaluator
     checkpoint: Checkpoint
     progress: Bar
+    # Time of the evaluator's clock after which nothing more is tried. The winner is the best candidate timed by then.
     deadline: float = float("inf")
     _ready: dict[Job, str | None] = field(default_factory=dict)
 
@@ -140,19 +98,10 @@ class Sweep:
             self.deadline = end
 
     def prepare(self, jobs: Iterable[Job], in_order: bool = False) -> dict[Job, str | None]:
-        """Compile and check the kernels that are new.
+        """Compile and check the kernels that are new, in order because the first matter most, or in a random one.
 
-        Parameters
-        ----------
-        jobs : iterable of Job
-        in_order : bool
-            Whether to compile in the given order, because the first kernels matter most. Otherwise the order is random.
-
-        Returns
-        -------
-        dict
-            For each kernel that was tried, now or before, None or the reason of its failure. Kernels that the deadline
-            left out are missing.
+        Return for each kernel that was tried, now or before, None or the reason of its failure. Kernels that the
+        deadline left out are missing.
         """
         wanted = list(dict.fromkeys(jobs))
         new = [job for job in wanted if job not in self._ready and not self._failed_before(job)]
@@ -194,14 +143,7 @@ class Sweep:
     def search(self, problem: Problem, rung: Rung, candidates: Iterable[Config], label: str, effort: Effort) -> Result:
         """Find the fastest of `candidates` on `problem`.
 
-        Parameters
-        ----------
-        problem : Problem
-        rung : Rung
-        candidates : iterable of Config
-        label : str
-            Tells the measurements of this search from those of other searches on the same problem in the checkpoint.
-        effort : Effort
+        In the checkpoint, the label tells the measurements from those of other searches on the same problem.
         """
         wanted = list(dict.fromkeys(candidates))
         jobs = {config: job_of(self.evaluator.device.arch, rung, config, problem) for config in wanted}
@@ -212,10 +154,10 @@ class Sweep:
         try:
             trial = _Trial(self, problem, rung, failures)
         except DeviceMemoryError as error:  # the operands do not fit on the device
-            return Result(problem, rung.name, {}, dict.fromkeys(wanted, str(error)), None, complete=True)
+            return Result(problem, {}, dict.fromkeys(wanted, str(error)), None, complete=True)
         cublas_ms = trial.time_in_rounds(working, label, effort)
         complete = len(known) == len(wanted) and not trial.cut
-        return Result(problem, rung.name, trial.ranking, failures, cublas_ms, complete)
+        return Result(problem, trial.ranking, failures, cublas_ms, complete)
 
     def measure(self, problem: Problem, rung: Rung, config: Config, repeats: int) -> float | None:
         """Return the median time of one config in ms, or None if it fails or the deadline has passed."""
@@ -285,16 +227,9 @@ class _Trial:
         return min(most, max(_LEAST_REPEATS, int(_PATIENCE_MS / quickest))) if quickest else most
 
     def time(self, configs: Sequence[Config], turn: str, repeats: int, beside: list[float] | None = None) -> None:
-        """Time the configs alternately, in a new random order for each repeat.
+        """Time the configs alternately, in a new random order for each repeat; `turn` names that in the checkpoint.
 
-        Parameters
-        ----------
-        configs : sequence of Config
-        turn : str
-            The name of the measurement in the checkpoint.
-        repeats : int
-        beside : list of float, optional
-            If given, cuBLAS is timed after each repeat, and its times in ms are appended.
+        If a list is given, cuBLAS is timed after each repeat, and its times in ms are appended.
         """
         seen: dict[Config, list[float]] = {}
         for repeat in range(repeats):

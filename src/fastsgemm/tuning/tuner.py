@@ -112,18 +112,9 @@ def carry_out(
     *,
     store: bool = True,
 ) -> Outcome:
-    """Carry out a plan. Results so far are stored even if the run ends by an exception or Ctrl-C.
+    """Carry out a plan on its device, for at most `budget` seconds; see `tune`.
 
-    Parameters
-    ----------
-    plan : RunPlan
-    evaluator : Evaluator
-        Of the device of the plan.
-    bar : Bar
-    budget : float, optional
-        Seconds that the run may take; see `tune`.
-    store : bool
-        Whether to store the results in the user's data folder.
+    Results so far are stored even if the run ends by an exception or Ctrl-C.
 
     Raises
     ------
@@ -185,11 +176,7 @@ def _main_failure(failures: dict[str, int]) -> str:
 def alone(device_info: DeviceInfo, wait: float = 0.0) -> Iterator[None]:
     """Hold the lock that keeps other processes from tuning devices of the same name, which would distort the times.
 
-    Parameters
-    ----------
-    device_info : DeviceInfo
-    wait : float
-        Seconds to wait for another process; negative: without limit.
+    Another process is waited for `wait` seconds.
 
     Raises
     ------

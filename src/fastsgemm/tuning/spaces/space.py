@@ -28,49 +28,31 @@ def _all(configs: Sequence[Any], problem: Problem) -> list[Any]:
 
 @dataclass(frozen=True, eq=False)  # compared by identity
 class Space:
-    """A named set of configs of one rung: a grid, and refinements of the best configs of the grid.
-
-    Attributes
-    ----------
-    name : str
-    rung : str
-    grid : mapping of str to tuple of int
-        The values of each constant. Every legal combination is tried that by the rules of thumb can be fast.
-    refined : tuple of mapping of str to tuple of int
-        Further values, one mapping for each step of refinement. Every combination of them is applied to the best
-        configs of the step before.
-    worth_making : callable
-        Takes constants of the grid; returns whether their config can be fast.
-    sensible : callable
-        Takes a legal config and a `SearchLimits`; returns whether the config is worth its compilation, by rules of
-        thumb. Some picked configs break them.
-    worth_trying : callable
-        Takes a config and a problem as the rung computes it; returns whether the config can be fast on it.
-    distinct : callable
-        Takes configs and a problem; returns the list of configs without those that compile to the same kernel.
-    problems : tuple of Problem
-        The standard set of the rung.
-    anchors : tuple of Problem
-        The problems on which all candidates are tried. The best of them are tried on the rest of the standard set.
-    variants : tuple of Problem
-        Further anchors, whose operands need other kernels. On each of them, the best third of the candidates of the
-        nearest anchor is tried.
-    calibration : tuple of Problem
-        Problems on which the curves are calibrated.
-    """
+    """A named set of configs of one rung: a grid, and refinements of the best configs of the grid."""
 
     name: str
     rung: str
+    # The values of each constant. Every legal combination is tried that by the rules of thumb can be fast.
     grid: Mapping[str, tuple[int, ...]]
+    # Further values, one mapping for each step of refinement. Every combination of them is applied to the best
+    # configs of the step before.
     refined: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    # Takes constants of the grid; returns whether their config can be fast.
     worth_making: Callable[[Mapping[str, int]], bool] = _always
+    # Takes a legal config and a `SearchLimits`; returns whether the config is worth its compilation, by rules of
+    # thumb. Some picked configs break them.
     sensible: Callable[[Any, SearchLimits], bool] = _always
+    # Takes a config and a problem as the rung computes it; returns whether the config can be fast on it.
     worth_trying: Callable[[Any, Problem], bool] = _always
+    # Takes configs and a problem; returns the list of configs without those that compile to the same kernel.
     distinct: Callable[[Sequence[Any], Problem], list[Any]] = _all
-    problems: tuple[Problem, ...] = STANDARD
+    problems: tuple[Problem, ...] = STANDARD  # the standard set of the rung
+    # The problems on which all candidates are tried. The best of them are tried on the rest of the standard set.
     anchors: tuple[Problem, ...] = ANCHORS
+    # Further anchors, whose operands need other kernels. On each of them, the best third of the candidates of the
+    # nearest anchor is tried.
     variants: tuple[Problem, ...] = ()
-    calibration: tuple[Problem, ...] = ()
+    calibration: tuple[Problem, ...] = ()  # problems on which the curves are calibrated
 
     @property
     def quick(self) -> tuple[Config, ...]:
@@ -83,14 +65,9 @@ class Space:
         return database.candidates(self.name, "picked")
 
     def candidates(self, shared_limit: int, quick: bool = False) -> list[Config]:
-        """Return the legal configs of the grid that can be fast, and the picked ones, before any refinement.
+        """Return the legal configs of the grid that can be fast, and the picked ones; if `quick`, those of a quick run.
 
-        Parameters
-        ----------
-        shared_limit : int
-            Shared memory that a block may opt in to on the device, in bytes.
-        quick : bool
-            Whether to return only the configs of a quick run.
+        The limit is the shared memory that a block may opt in to on the device, in bytes.
         """
         rung = rungs.find(self.rung)
         configs = self.quick if quick else _configs_of_any_device(self)
