@@ -13,8 +13,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from msgspec import structs
-
 from fastsgemm.errors import RecordError
 from fastsgemm.heuristics import database, fp16x3_rates
 from fastsgemm.heuristics.fp16x3_rates import Rates
@@ -35,9 +33,7 @@ def add(path: Path) -> Path:
     if wrong:
         raise RecordError(f"{path}: " + "; ".join(wrong))
     arch = found.machine.arch
-    shipped = database.shipped(arch)
-    merged = structs.replace(database.merged(shipped, content), fitted=shipped.fitted)
-    database.write(database.shipped_path(arch), merged)
+    database.write(database.shipped_path(arch), database.merged(database.shipped(arch), content))
     database.forget()
     rates = contribution.rates_of(found)
     if rates is not None:

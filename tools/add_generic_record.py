@@ -15,7 +15,7 @@ from msgspec import structs
 
 from fastsgemm import rungs
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.database_entries import GENERIC, Content, Record
+from fastsgemm.heuristics.database_entries import GENERIC, Content, HandPicked, place
 from fastsgemm.jit import source
 from fastsgemm.rungs import Rung
 
@@ -32,8 +32,8 @@ def with_record(shipped: Content, rung: Rung, why: str) -> Content:
     config = rung.config.from_constants({k: v for k, v in source.defaults(rung.file).items() if k in known})
     assert shipped.shared_limit is not None  # the least of all architectures
     rung.check(config, shipped.shared_limit)
-    record = Record(GENERIC, None, rung.name, None, config, "hand-picked", why)
-    others = (one for one in shipped.records if one.place != record.place)
+    record = HandPicked(rung=rung.name, device=None, written=None, constants=config.constants, source=why)
+    others = (one for one in shipped.records if place(one) != place(record))
     return structs.replace(shipped, records=(*others, record))
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from io import FileIO
@@ -25,21 +24,23 @@ _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
 
 
-def user_folder(variable: str, default: Callable[[], Path]) -> Path | None:
+def user_folder(variable: str, kind: str) -> Path | None:
     """Return the folder that the environment variable names, or the platform's default, or None without a home folder.
 
     Parameters
     ----------
     variable : str
         Name of the environment variable.
-    default : callable
-        Returns the folder below the user's home; called only if the variable is not set.
+    kind : str
+        ``cache`` or ``data``: which folder of the platform is the default.
     """
     override = os.environ.get(variable)
     if override:
         return Path(override)
+    import platformdirs
+
     try:
-        folder = default()
+        folder = Path(getattr(platformdirs, f"user_{kind}_dir")("fastsgemm", appauthor=False))
     except RuntimeError:  # platformdirs: HOME is not set and the user has no passwd entry
         folder = Path()
     if folder.is_absolute():  # older versions of platformdirs leave a ~ in the path

@@ -41,7 +41,7 @@ def test_the_configs_that_have_curves_are_measured_again_each_for_its_rung(measu
     """Those of one order of summation too, for which no search space exists."""
     found = measured(Content("sm_90", 232448, (), tuple(some.values()))).curves
     assert {(curve.rung, curve.config) for curve in found} == {(curve.rung, curve.config) for curve in some.values()}
-    assert len(found) == len(some) and all(curve.tools not in [old.tools for old in some.values()] for curve in found)
+    assert len(found) == len(some) and all(curve.source not in [old.source for old in some.values()] for curve in found)
     for curve in found:
         form = curve_problems.problems_of(curve.config, curve.blocks_per_sm, curve.multiprocessors)
         assert curve.times.keys() == set(form.problems())

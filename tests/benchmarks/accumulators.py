@@ -92,7 +92,7 @@ def main() -> int:
     compile_ahead(gpu, mine)
     watch, found = Stopwatch(gpu), {}
     for curve in track(mine, "accumulators"):
-        found[curve.config] = tuple(cost(curve, layout, gpu, watch) for layout in LAYOUTS)
+        found[curve.config] = [cost(curve, layout, gpu, watch) for layout in LAYOUTS]
     for config, values in found.items():
         print(*(f"{value:6.3f}" for value in values), config)
     curves = tuple(

@@ -26,7 +26,7 @@ from msgspec import structs
 from fastsgemm import device
 from fastsgemm.geometry.variants import dense
 from fastsgemm.heuristics import database, partial_accumulators
-from fastsgemm.heuristics.database_entries import Needs
+from fastsgemm.heuristics.fitted import Needs
 from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.progress import track
 

@@ -58,13 +58,11 @@ def measured(path: Path | None) -> Content:
                 RungTuning(plan, plan.spaces[0], sweep, outcome).measure_curves(whole)
                 if segment:
                     outcome.curves[before:] = [
-                        structs.replace(curve, config=curve.config.replace(SEGMENT=segment))
+                        structs.replace(curve, constants=curve.constants | {"SEGMENT": segment})
                         for curve in outcome.curves[before:]
                     ]
         bar.end()
-    merged = database.merged(shipped, outcome.content)
-    kept = {name: getattr(shipped, name) for name in ("fitted", "search_limits", "candidates")}
-    return structs.replace(merged, **kept)
+    return database.merged(shipped, outcome.content)
 
 
 def main() -> int:

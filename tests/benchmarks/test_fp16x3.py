@@ -74,7 +74,7 @@ def test_sample(group, number, sample, torch, stopwatch, measured, reported):
         peers.cublas(torch, a, b, theirs, tf32=False),
     ]
     ms, ieee_ms, cublas_ms = stopwatch.medians(works, _SECONDS[group] if measured else 0.0, _FLUSHES)
-    choice = fp16x3.choose(gpu, sample.call.problem, resolve(precision="fp16x3"))
+    choice = fp16x3.choose(device.info_of(gpu), sample.call.problem, resolve(precision="fp16x3"))
     rows = slice(0, 512)
     exact = a[rows].double() @ b.double()
     errors = [float((x[rows].double() - exact).norm() / exact.norm()) for x in (c, plain, theirs)]
@@ -108,7 +108,9 @@ def test_pre_split(M, n, torch, stopwatch, measured, reported):
     works = [lambda: sgemm(a, weight, C=c, precision="fp16x3"), peers.cublas(torch, a, b, theirs, tf32=False)]
     ms, cublas_ms = stopwatch.medians(works, 0.2 if measured else 0.0, _FLUSHES)
     least = max(4e-9 * n * n / _READ_TB_S, 2e-9 * M * n * n / _TFLOPS)
-    choice = fp16x3.choose(device.open_gpu(0), Problem(M, n, n), Request(precision="fp16x3", split=(False, True)))
+    choice = fp16x3.choose(
+        device.info_of(device.open_gpu(0)), Problem(M, n, n), Request(precision="fp16x3", split=(False, True))
+    )
     row = {
         "M": M, "n": n, "config": str(choice.tile), "ms": ms, "cublas_ms": cublas_ms,
         "times_cublas": cublas_ms / ms, "times_least": ms / least, "error": error_of(c, a, b),

@@ -9,7 +9,7 @@ from cuda.bindings import driver
 from fastsgemm import PipelinedConfig, SkinnyConfig, sgemm
 from fastsgemm.errors import CaptureError, DeviceMemoryError
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.fitted import Fitted
 
 CONFIG = PipelinedConfig(
     32, 32, 8, 4, 4, 16, 32, 1, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, CP_ASYNC=0, SPREAD=0, SPLIT_K=3

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import entries
 import pytest
 from msgspec import structs
 
@@ -11,7 +12,7 @@ from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError, PrecisionError
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED
-from fastsgemm.heuristics.database_entries import Content, Record, Tools, points_of
+from fastsgemm.heuristics.database_entries import Content, points_of
 from fastsgemm.heuristics.knowledge import knowledge
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import Problem
@@ -24,6 +25,10 @@ SLICED = PipelinedConfig(32, 32, 64, 4, 4, 16, 32, 1, SLICED_K=4)
 
 def pick(device, problem, rung=None):
     return Search(knowledge(device), Request(rung, batch_invariant=True)).pick(problem)
+
+
+def file_of(choice, arch="sm_90"):
+    return database.origin_of(choice.evidence, arch)[0]
 
 
 def options(device, problem):
@@ -65,7 +70,7 @@ def test_one_segment_needs_no_shared_memory_for_sums():
 
 
 def test_a_curve_that_lacks_points_is_one_warning_and_left_out(data_folder):
-    known = database.of_rung("sm_90", "pipelined").curves
+    known = database.load("sm_90", "pipelined").curves
     whole, broken = [one for one in known if one.config.SLICED_K == one.config.PARTIAL_ACCUMULATORS == 1][:2]
     mine = [
         structs.replace(whole, device="Fake 9000"),
@@ -75,15 +80,13 @@ def test_a_curve_that_lacks_points_is_one_warning_and_left_out(data_folder):
     device = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
     with pytest.warns(RuntimeWarning, match="a curve of Fake 9000 is left out: the curve has no time for"):
         choice = pick(device, Problem(4000, 4000, 4000))
-    assert (
-        choice.evidence == structs.replace(mine[0], user=True) and len(options(device, Problem(4000, 4000, 4000))) == 1
-    )
+    assert choice.evidence == mine[0] and len(options(device, Problem(4000, 4000, 4000))) == 1
 
 
 @pytest.mark.parametrize(("extents", "parts"), [((1, 4000, 5000), 1), ((5000, 1, 3000), 1), ((1, 1, 999_000), 2)])
 def test_one_row_or_column_gets_rung_10_where_it_was_measured(extents, parts):
     choice = pick(H200, Problem(*extents))
-    assert (choice.rung, choice.rule, choice.evidence.arch) == (rungs.SKINNY_IN_ORDER, NEAREST, "sm_90")
+    assert (choice.rung, choice.rule, file_of(choice)) == (rungs.SKINNY_IN_ORDER, NEAREST, "sm_90")
     assert choice.config.split_k == parts
     assert pick(H200, Problem(2, 4000, 5000)).rung is PIPELINED
     elsewhere = structs.replace(H200, name="an A100", arch="sm_80")
@@ -92,13 +95,13 @@ def test_one_row_or_column_gets_rung_10_where_it_was_measured(extents, parts):
 
 def test_a_device_without_records_of_rung_10_uses_it_where_it_is_named():
     choice = pick(DeviceInfo("a T4", "sm_75", 65536, 40), Problem(9, 9, 9), rungs.SKINNY_IN_ORDER)
-    assert (choice.rung, choice.rule, choice.evidence.arch) == (rungs.SKINNY_IN_ORDER, NEAREST, "generic")
+    assert (choice.rung, choice.rule, file_of(choice, "sm_75")) == (rungs.SKINNY_IN_ORDER, NEAREST, "generic")
 
 
 def test_a_problem_that_was_tuned_on_rung_10_gets_its_record(data_folder):
     config = SkinnyInOrderConfig(1, 16, 64, 2, 3)
-    mine = Record("sm_90", "NVIDIA H200", "skinny_in_order", Problem(1, 4096, 4096), config, "measured", "", 0.02)
-    database.save(Content("sm_90", 232448, (structs.replace(mine, tools=Tools("580", "13.0", "2026-11-22")),)))
+    mine = entries.measured("skinny_in_order", config, Problem(1, 4096, 4096), 0.02, device=H200.name)
+    database.save(Content("sm_90", 232448, (mine,)))
     choice = pick(H200, Problem(1, 4096, 4096))
     assert (choice.rule, choice.config, choice.ms) == (EXACT, config, 0.02)
 
@@ -110,21 +113,21 @@ def test_a_record_of_a_batch_is_of_no_batch_of_another_size(data_folder, rung):
         "skinny_in_order": SkinnyInOrderConfig(1, 16, 64, 2, 3),
     }
     device, problem = DeviceInfo("a T4", "sm_75", 65536, 40), Problem(1, 64, 64, batch=8)
-    tools = Tools("580", "13.0", "2026-11-22")
-    mine = Record("sm_75", device.name, rung.name, problem, config[rung.name], "measured", "", 0.02, None, tools)
+    mine = entries.measured(rung.name, config[rung.name], problem, 0.02, device=device.name)
     database.save(Content("sm_75", 65536, (mine,)))
     found = {count: pick(device, replace(problem, batch=count), rung) for count in (7, 8, 1)}
     assert {count: choice.rule for count, choice in found.items()} == {
         7: NEAREST, 8: EXACT, 1: NEAREST
     }  # fmt: skip
-    assert {count: choice.evidence.arch for count, choice in found.items()} == {7: "generic", 8: "sm_75", 1: "generic"}
+    files = {count: file_of(choice, "sm_75") for count, choice in found.items()}
+    assert files == {7: "generic", 8: "sm_75", 1: "generic"}
     assert pick(device, replace(problem, K=65), rung).evidence.problem == problem
 
 
 def test_an_unknown_architecture_gets_the_record_that_holds_everywhere():
     device = DeviceInfo("a T4", "sm_75", 65536, 40)
     choice = pick(device, Problem(4096, 4096, 4096))
-    assert (choice.rule, choice.evidence.arch) == (NEAREST, "generic")
+    assert (choice.rule, file_of(choice, "sm_75")) == (NEAREST, "generic")
     assert PIPELINED.violations(choice.config, 48 * 1024) == []
 
 

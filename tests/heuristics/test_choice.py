@@ -1,5 +1,6 @@
 import dataclasses
 
+import entries
 import pytest
 from msgspec import structs
 
@@ -10,7 +11,7 @@ from fastsgemm.geometry.grid import MAX_BLOCKS
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED, choose_config
 from fastsgemm.heuristics.curve_problems import problems_of
-from fastsgemm.heuristics.database_entries import Content, Curve, Record, Tools, points_of
+from fastsgemm.heuristics.database_entries import Content, HandPicked, Measured, Published, points_of
 from fastsgemm.heuristics.knowledge import Knowledge, knowledge, knows
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import Problem
@@ -21,19 +22,18 @@ RUNG = rungs.find("warptiled")
 DEVICE = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
 OTHER = structs.replace(DEVICE, name="Fake 8000", multiprocessors=114)
 PROBLEM = Problem(1024, 1024, 1024)
-TOOLS = Tools("580.0", "13.0", "2026-01-01")
 DEFAULT = PIPELINED.quick[0]  # of a default rung
 BIG, SMALL, THIRD, FOURTH = REFINED.quick[0], REFINED.quick[15], REFINED.quick[5], REFINED.quick[9]
 
 FEW_ROWS = SKINNY.quick[0]  # before a test empties the database
 
 
-def record(config, problem=PROBLEM, device="Fake 9000", ms=0.5, arch="sm_90"):
-    return Record(arch, device, "warptiled", problem, config, "measured", str(TOOLS), ms, None, TOOLS)
+def record(config, problem=PROBLEM, device="Fake 9000", ms=0.5, rung="warptiled"):
+    return entries.measured(rung, config, problem, ms, device=device)
 
 
-def published(config, problem, device="Fake 9000", arch="sm_90"):
-    return Record(arch, device, "warptiled", problem, config, "published", "a page")
+def published(config, problem, device="Fake 9000"):
+    return entries.published("warptiled", config, problem, device)
 
 
 def curve(config, scale=1.0, device="Fake 9000"):
@@ -41,7 +41,7 @@ def curve(config, scale=1.0, device="Fake 9000"):
         return 0.004 + scale * 1e-8 * problem.M * problem.N * problem.K / 1000
 
     points = points_of((problem, ms(problem)) for problem in problems_of(config, 2, 132).problems())
-    return Curve("sm_90", device, 132, "warptiled", config, 2, points, TOOLS)
+    return entries.curve("warptiled", config, 2, points, device)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def shipped(tuning_folder):
         database.write(tuning_folder / f"{arch}.json", Content(arch, 232448, records, tuple(curves)))
         database.forget()
 
-    ship(published(FOURTH, None, None, "generic"), arch="generic")
+    ship(published(FOURTH, None, None), arch="generic")
     return ship
 
 
@@ -63,6 +63,10 @@ def own(*records, curves=()):
 
 def pick(problem=PROBLEM, device_info=DEVICE, only=None):
     return choose_config(device_info, RUNG, problem, only)
+
+
+def file_of(found):
+    return database.origin_of(found.evidence, "sm_90")[0]
 
 
 def options(problem=PROBLEM):
@@ -119,7 +123,7 @@ def test_a_batch_is_near_batches_of_its_size_and_single_products(shipped):
     near = pick(dataclasses.replace(eight, K=1000))
     assert (near.config, near.rule) == (SMALL, NEAREST)
     for other in (seven, PROBLEM):
-        assert (pick(other).config, pick(other).evidence.arch) == (FOURTH, "generic")
+        assert (pick(other).config, file_of(pick(other))) == (FOURTH, "generic")
     shipped(published(SMALL, eight), published(BIG, Problem(64, 64, 64)))
     assert pick(seven).config == pick(PROBLEM).config == BIG
     assert pick(dataclasses.replace(eight, K=1000)).config == SMALL  # 12 octaves less than one of 64 x 64 x 64
@@ -143,7 +147,7 @@ def test_near_is_counted_in_octaves_and_layouts_come_first(shipped):
 def test_the_users_record_comes_before_the_shipped_one(shipped):
     shipped(record(BIG))
     own(record(SMALL))
-    assert pick().config == SMALL and pick().evidence.user
+    assert pick().config == SMALL and database.origin_of(pick().evidence, "sm_90")[1]
 
 
 def test_the_users_curve_comes_before_the_shipped_one_of_the_same_config(shipped):
@@ -159,7 +163,7 @@ def test_this_device_comes_before_its_architecture_before_generic(shipped):
     shipped(record(BIG, device="Fake 8000"))
     assert pick().config == BIG
     shipped()
-    assert (pick().config, pick().evidence.arch) == (FOURTH, "generic")
+    assert (pick().config, file_of(pick())) == (FOURTH, "generic")
 
 
 def test_what_is_shipped_for_this_device_comes_before_the_users_own_of_another(shipped):
@@ -247,7 +251,7 @@ def test_a_new_problem_is_answered_without_reading(shipped, monkeypatch):
 def test_a_device_is_known_by_its_architecture(shipped):
     shipped(record(BIG))
     assert not knows(DEVICE)  # rung 8 is none of the rungs that `sgemm` uses by default
-    shipped(structs.replace(record(DEFAULT), rung="pipelined"))
+    shipped(record(DEFAULT, rung="pipelined"))
     assert knows(DEVICE) and knows(OTHER)
     assert not knows(structs.replace(DEVICE, arch="sm_42"))
 
@@ -258,16 +262,16 @@ NARROW, SQUARE = Problem(16, 4096, 4096), Problem(4096, 4096, 4096)
 OF = {"pipelined": PIPELINED.quick[3], "skinny": SKINNY.quick[7]}
 
 
-def of(rung, problem=NARROW, ms=0.5, origin="measured", arch="sm_90"):
-    if origin == "measured":
-        return Record(arch, "Fake 9000", rung, problem, OF[rung], origin, str(TOOLS), ms, None, TOOLS)
-    return Record(arch, None, rung, problem, OF[rung], origin, "a page")
+def of(rung, problem=NARROW, ms=0.5, kind=Measured):
+    if kind is Measured:
+        return entries.measured(rung, OF[rung], problem, ms)
+    return entries.published(rung, OF[rung], problem, kind=kind)
 
 
 def curve_of(rung, ms):
     config = OF[rung]
     points = points_of((problem, ms) for problem in problems_of(config, 2, 132).problems())
-    return Curve("sm_90", "Fake 9000", 132, rung, config, 2, points, TOOLS)
+    return entries.curve(rung, config, 2, points)
 
 
 @pytest.fixture
@@ -275,7 +279,7 @@ def defaults(tuning_folder):
     """Return a function that ships records and curves of the default rungs, beside generic records of both."""
 
     def ship(*records, curves=()):
-        generic = tuple(of(rung, None, origin="hand-picked", arch="generic") for rung in OF)
+        generic = tuple(of(rung, None, kind=HandPicked) for rung in OF)
         database.write(tuning_folder / "generic.json", Content("generic", 232448, generic))
         database.write(tuning_folder / "sm_90.json", Content("sm_90", 232448, records, tuple(curves)))
         database.forget()
@@ -309,9 +313,9 @@ def test_the_less_time_wins_measured_or_predicted(defaults, slow, fast):
 def test_what_is_measured_beats_what_is_predicted_beats_what_is_near(defaults, known, other):
     defaults(of(known, ms=9.0), curves=[curve_of(other, 0.1)])
     assert picked() == (known, EXACT)
-    defaults(of(other, SQUARE, origin="published"), curves=[curve_of(known, 9.0)])
+    defaults(of(other, SQUARE, kind=Published), curves=[curve_of(known, 9.0)])
     assert picked() == (known, PREDICTED)
-    defaults(of(known, ms=9.0), of(other, origin="published"))
+    defaults(of(known, ms=9.0), of(other, kind=Published))
     assert picked() == (known, EXACT)  # one with a time beats one without
 
 
@@ -324,12 +328,12 @@ def test_the_narrow_rung_is_for_narrow_results_however_fast(defaults):
 
 
 def test_a_record_picked_by_hand_is_near_and_never_exact(defaults):
-    defaults(of("skinny", origin="hand-picked"), curves=[curve_of("pipelined", 9.0)])
+    defaults(of("skinny", kind=HandPicked), curves=[curve_of("pipelined", 9.0)])
     assert picked() == ("pipelined", PREDICTED)
     assert choose_config(DEVICE, rungs.find("skinny"), NARROW).rule == NEAREST
 
 
 def test_a_record_of_no_problem_is_further_than_any_of_a_problem(defaults):
-    far = structs.replace(of("skinny", Problem(1, 1, 1, "TT"), origin="published"), config=FEW_ROWS)
-    defaults(of("skinny", None, origin="published"), far)
+    far = entries.published("skinny", FEW_ROWS, Problem(1, 1, 1, "TT"))
+    defaults(of("skinny", None, kind=Published), far)
     assert choose_config(DEVICE, rungs.find("skinny"), NARROW).config == FEW_ROWS

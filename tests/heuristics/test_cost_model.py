@@ -2,6 +2,7 @@ import dataclasses
 import itertools
 import math
 
+import entries
 import pytest
 import scalar_cost_model
 from msgspec import structs
@@ -13,7 +14,9 @@ from fastsgemm.heuristics import cost_model, curve_problems, database
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit
 from fastsgemm.heuristics.curve_problems import problems_of
-from fastsgemm.heuristics.database_entries import Curve, Fitted, Tools, points_of
+from fastsgemm.heuristics.database_entries import points_of
+from fastsgemm.heuristics.fitted import Fitted
+from fastsgemm.heuristics.products import Product
 from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, spell
 from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.evaluator import job_of
@@ -41,7 +44,7 @@ class OneConfig:
         return self.split_times(problem, multiprocessors)[config.split_k]
 
     def best(self, problem, multiprocessors):
-        found = CostModel([self.fit], multiprocessors, 232448, ONE_CHAIN).best(problem)
+        found = CostModel([self.fit], multiprocessors, 232448, ONE_CHAIN).predict([Product(problem, True)]).best()
         return found.ms, found.config
 
 
@@ -73,7 +76,7 @@ RUNG_OF = {rung.config: rung.name for rung in RUNGS}
 
 def curve(config, full, ms):
     points = points_of((problem, ms(problem)) for problem in problems_of(config, full, SMS).problems())
-    return Curve("sm_90", "Fake 9000", SMS, RUNG_OF[type(config)], config, full, points, Tools("1", "2", "2026-01-01"))
+    return entries.curve(RUNG_OF[type(config)], config, full, points, multiprocessors=SMS)
 
 
 def without(curve, left_out):
@@ -296,8 +299,8 @@ def test_no_config_has_a_grid_for_the_largest_problems(rung, multiprocessors):
     model = CostModel(fits, multiprocessors, 232448, database.fitted("sm_90"))
     for extent in (MAX_EXTENT, MAX_EXTENT - 7, MAX_EXTENT // 3):
         problem = Problem(extent, extent, extent, "TT", MAX_BATCH)
-        assert model.best(problem) is None
-        assert model.ranking(problem) == model.times(problem) == []
+        assert model.predict([Product(problem, True)]).best() is None
+        assert model.predict([Product(problem, True)]).ranking() == model.times(problem) == []
 
 
 def test_where_blocks_are_many_k_stays_whole():

@@ -5,23 +5,26 @@ import os
 import re
 import warnings
 
+import entries
 import pytest
+from entries import DEVICE
 from msgspec import structs
 
 from fastsgemm import resources, rungs
 from fastsgemm.errors import FastsgemmError, RecordError
-from fastsgemm.heuristics import database, database_entries, database_reading
+from fastsgemm.heuristics import database, database_entries
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit, numbers_of
-from fastsgemm.heuristics.database_entries import Content, Curve, Fitted, Record, Tools, points_of
+from fastsgemm.heuristics.database_entries import LISTS, Content, HandPicked, line_of, points_of, tflops
+from fastsgemm.heuristics.fitted import Fitted
+from fastsgemm.heuristics.products import Product
 from fastsgemm.problem import Problem
+from fastsgemm.tuning.contribution import faults_of_file
 from fastsgemm.tuning.spaces import CLASSIC, REFINED
 
 FILES = sorted(path.stem for path in resources.folder("tuning_db").glob("*.json"))
 MOST_BYTES = 300_000  # of a file: it stays readable
 ONE, TWO = REFINED.quick[:2]
-TOOLS = Tools("580.0", "13.0", "2026-01-01")
-DEVICE = "Fake 9000"
 LINES_OF_H200 = database.shipped_path("sm_90").read_text().splitlines()
 FITTED_LINE = next(line.rstrip(",") for line in LINES_OF_H200 if '"numbers"' in line)
 PROBLEM = Problem(64, 64, 64)
@@ -58,11 +61,11 @@ CURVE = {
 
 
 def record(problem=PROBLEM, config=ONE, ms=0.01, device=DEVICE, rung="warptiled"):
-    return Record("sm_90", device, rung, problem, config, "measured", str(TOOLS), ms, 0.9, TOOLS)
+    return entries.measured(rung, config, problem, ms, 0.9, device)
 
 
 def curve(config=ONE, device=DEVICE, points=POINTS):
-    return Curve("sm_90", device, 132, "warptiled", config, 2, points, TOOLS)
+    return entries.curve("warptiled", config, 2, points, device)
 
 
 def content(*records, curves=()):
@@ -72,6 +75,10 @@ def content(*records, curves=()):
 def file_text(records=(), curves=(), **header):
     head = {"schema": database_entries.SCHEMA, "arch": "sm_90", "shared_limit": 232448} | header
     return json.dumps(head | {"records": list(records), "curves": list(curves)})
+
+
+def read_curve(line):
+    return LISTS["curves"].decode(json.dumps(line))
 
 
 def without(line, *names):
@@ -84,7 +91,7 @@ def without(line, *names):
 @pytest.mark.parametrize("arch", FILES)
 def test_a_shipped_file_is_faultless(arch):
     text = database.shipped_path(arch).read_text(encoding="utf-8")
-    assert database_reading.faults(text, arch) == []
+    assert faults_of_file(text, arch) == []
     assert len(text) < MOST_BYTES
 
 
@@ -123,11 +130,11 @@ SYMMETRIC = MEASURED | {"problem": MEASURED["problem"] | {"layout": "NT", "symme
 
 @pytest.mark.parametrize("line", [PUBLISHED, MEASURED, MEASURED | {"cublas_ratio": None}, SYMMETRIC])
 def test_a_good_record_has_no_faults(line):
-    assert database_reading.faults(file_text([line]).replace("[{", "[\n{"), "sm_90") == []
+    assert faults_of_file(file_text([line]).replace("[{", "[\n{"), "sm_90") == []
 
 
 def test_a_good_curve_has_no_faults():
-    assert database_reading.faults(file_text(curves=[CURVE]).replace("[{", "[\n{"), "sm_90") == []
+    assert faults_of_file(file_text(curves=[CURVE]).replace("[{", "[\n{"), "sm_90") == []
 
 
 @pytest.mark.parametrize(
@@ -171,7 +178,7 @@ def test_a_good_curve_has_no_faults():
     ],
 )
 def test_a_bad_record_is_named(line, fault):
-    found = database_reading.faults(file_text([line]), "sm_90")
+    found = faults_of_file(file_text([line]), "sm_90")
     assert found and fault in found[0]
 
 
@@ -189,7 +196,7 @@ def test_a_bad_record_is_named(line, fault):
     ],
 )
 def test_a_bad_curve_is_named(line, fault):
-    found = database_reading.faults(file_text(curves=[line]), "sm_90")
+    found = faults_of_file(file_text(curves=[line]), "sm_90")
     assert found and fault in found[0]
 
 
@@ -213,7 +220,7 @@ def test_a_bad_curve_is_named(line, fault):
     ],
 )
 def test_a_bad_file_is_named(text, fault):
-    assert fault in database_reading.faults(text, "sm_90")[0]
+    assert fault in faults_of_file(text, "sm_90")[0]
 
 
 # At run time
@@ -243,10 +250,10 @@ def test_a_bad_line_of_a_rung_is_one_warning_when_the_rung_is_asked_for(tuning_f
     bad = [without(PUBLISHED, "source"), None, PUBLISHED | {"rung": "fastest"}]
     (tuning_folder / "sm_90.json").write_text(file_text([PUBLISHED, *bad], [CURVE | {"device": 1}]))
     with pytest.warns(RuntimeWarning, match=r"2 line\(s\).*left out") as caught:
-        assert database.of_rung("sm_90", "skinny").records == ()
+        assert database.load("sm_90", "skinny").records == ()
     assert len(caught) == 1
     with pytest.warns(RuntimeWarning, match=r"[12] line\(s\).*left out") as caught:
-        found = [database.of_rung("sm_90", rung) for rung in (PUBLISHED["rung"], CURVE["rung"]) for _ in range(2)]
+        found = [database.load("sm_90", rung) for rung in (PUBLISHED["rung"], CURVE["rung"]) for _ in range(2)]
     assert len(caught) == len({PUBLISHED["rung"], CURVE["rung"]})
     assert len(found[0].records) == 1 and found[-1].curves == ()
 
@@ -254,7 +261,7 @@ def test_a_bad_line_of_a_rung_is_one_warning_when_the_rung_is_asked_for(tuning_f
 @pytest.mark.parametrize("arch", FILES)
 @pytest.mark.parametrize("rung", rungs.IEEE, ids=lambda rung: rung.name)
 def test_a_rung_alone_is_read_as_with_the_others(arch, rung):
-    whole, alone = database.load(arch), database.of_rung(arch, rung.name)
+    whole, alone = database.load(arch), database.load(arch, rung.name)
     assert alone.records == tuple(record for record in whole.records if record.rung == rung.name)
     assert alone.curves == tuple(curve for curve in whole.curves if curve.rung == rung.name)
 
@@ -282,7 +289,9 @@ def test_curves_keep_their_order(tuning_folder):
 def test_the_users_own_come_first(tuning_folder):
     database.write(tuning_folder / "sm_90.json", content(record(config=ONE)))
     database.save(content(record(config=TWO)))
-    assert [(entry.config, entry.user) for entry in database.load("sm_90").records] == [(TWO, True), (ONE, False)]
+    assert [entry.config for entry in database.load("sm_90").records] == [TWO, ONE]
+    found = [database.origin_of(entry, "sm_90") for entry in database.load("sm_90").records]
+    assert found == [("sm_90", True), ("sm_90", False)]
 
 
 # Writing
@@ -304,16 +313,16 @@ def test_numbers_of_other_points_are_a_fault_of_a_shipped_file():
     shipped = database.shipped("sm_90")
     one = next(one for one in shipped.curves if one.numbers)
     text = database.dumps(structs.replace(shipped, records=(), curves=(one,)))
-    assert database_reading.faults(text, "sm_90") == []
+    assert faults_of_file(text, "sm_90") == []
     bandwidth = one.numbers.bandwidth
     changed = text.replace(json.dumps(bandwidth), json.dumps([2 * bandwidth[0], *bandwidth[1:]]))
-    (fault,) = database_reading.faults(changed, "sm_90")
+    (fault,) = faults_of_file(changed, "sm_90")
     assert "numbers are not those of the points" in fault
 
 
 def test_the_numbers_of_rounded_points_are_stored(tuning_folder):
     """A reader fits the points that are written, not those that were measured."""
-    one = database_reading.parse_curve(json.dumps(fitted_line()).encode(), "sm_90")
+    one = read_curve(fitted_line())
     points = points_of((problem, ms * (1 + 3e-6)) for problem, ms in one.times.items())
     database.write(tuning_folder / "sm_90.json", content(curves=(structs.replace(one, points=points),)))
     (found,) = database.shipped("sm_90").curves
@@ -352,7 +361,7 @@ def test_a_curve_with_damaged_numbers_is_one_warning_and_a_miss(tuning_folder, p
     path = tuning_folder / "sm_90.json"
     path.write_text(file_text(curves=[fitted_line(), line]).replace("Infinity", "1e999"))
     with pytest.warns(RuntimeWarning, match="1 line.s. of tuning file .* left out") as warned:
-        found = database.of_rung("sm_90", line["rung"])
+        found = database.load("sm_90", line["rung"])
     assert len(found.curves) == len(warned) == 1 and fault in str(warned[0].message)
 
 
@@ -365,9 +374,9 @@ def test_the_most_extreme_numbers_give_a_time(number):
         [number, number], [[one] * count for one in ragged], [[[number] * 3] * 2] * 3, [number] * 4,
         max(1.0, number), 1.0,
     ]  # fmt: skip
-    curve = database_reading.parse_curve(json.dumps(line).encode(), "sm_90")
+    curve = read_curve(line)
     for problem in (Problem(1, 1, 1), Problem(4097, 333, 5000), Problem(*[2**31 - 2**16] * 3)):
-        best = CostModel([fit(curve)], 132, 232448, Fitted()).best(problem)
+        best = CostModel([fit(curve)], 132, 232448, Fitted()).predict([Product(problem, True)]).best()
         assert best is None or math.isfinite(best.ms)
 
 
@@ -385,7 +394,7 @@ def test_what_accumulators_cost_is_one_number_or_one_for_each_layout(tuning_fold
     path = tuning_folder / "sm_90.json"
     path.write_text(file_text(curves=[CURVE | {"accumulators_cost": given}]))
     (found,) = database.shipped("sm_90").curves
-    assert found.accumulators_cost == costs
+    assert found.costs == costs
     database.write(path, content(curves=(found,)))
     assert json.loads(path.read_text())["curves"][0]["accumulators_cost"] == written
 
@@ -403,41 +412,41 @@ def test_a_curve_with_another_cost_of_accumulators_is_one_warning_and_a_miss(tun
     lines = [CURVE, CURVE | {"accumulators_cost": given}]
     (tuning_folder / "sm_90.json").write_text(file_text(curves=lines).replace("Infinity", "1e999"))
     with pytest.warns(RuntimeWarning, match="1 line.s. of tuning file .* left out") as warned:
-        found = database.of_rung("sm_90", CURVE["rung"])
+        found = database.load("sm_90", CURVE["rung"])
     assert len(found.curves) == len(warned) == 1
     assert "accumulators_cost" in str(warned[0].message)
 
 
 def test_what_is_written_is_read_back(tuning_folder):
-    published = Record("sm_90", None, "warptiled", None, TWO, "hand-picked", "a guess")
+    published = entries.published("warptiled", TWO, kind=HandPicked)
     whole = content(
         record(ms=1 / 3), published, curves=(curve(), curve(TWO, points=points_of([(Problem(9, 8, 7, "TT"), 0.25)])))
     )
     database.write(tuning_folder / "sm_90.json", whole)
     found = database.shipped("sm_90")
     assert found.records[0] == published
-    assert structs.replace(found.records[1], ms=1 / 3) == record(ms=1 / 3)
+    assert structs.replace(found.records[1], ms=1 / 3, tflops=tflops(PROBLEM, 1 / 3)) == record(ms=1 / 3)
     assert found.records[1].ms == pytest.approx(1 / 3, rel=1e-4)
     assert found.curves == whole.curves
     text = (tuning_folder / "sm_90.json").read_text()
-    assert database_reading.faults(text, "sm_90") == []
+    assert faults_of_file(text, "sm_90") == []
     assert database.dumps(found) == text
 
 
 def test_a_batch_is_written_where_there_is_one_and_read_back(tuning_folder):
-    batch = structs.replace(record(Problem(64, 32, 16, "NT", 512)), ms=0.25)
+    batch = record(Problem(64, 32, 16, "NT", 512), ms=0.25)
     database.write(tuning_folder / "sm_90.json", content(batch, record(Problem(64, 32, 16, "NT"))))
     text = (tuning_folder / "sm_90.json").read_text()
     assert [json.loads(line.rstrip(","))["problem"] for line in text.splitlines() if line.startswith('{"rung')] == [
         {"M": 64, "N": 32, "K": 16, "layout": "NT"},
         {"M": 64, "N": 32, "K": 16, "layout": "NT", "batch": 512},
     ]
-    assert batch in database.shipped("sm_90").records and database_reading.faults(text, "sm_90") == []
+    assert line_of(batch) in map(line_of, database.shipped("sm_90").records) and faults_of_file(text, "sm_90") == []
 
 
 def test_a_batch_of_one_may_be_written_too():
     line = MEASURED | {"problem": MEASURED["problem"] | {"batch": 1}}
-    written, absent = (database_reading.parse_record(json.dumps(one).encode(), "sm_86") for one in (line, MEASURED))
+    written, absent = (LISTS["records"].decode(json.dumps(one)) for one in (line, MEASURED))
     assert written == absent and written.problem.batch == 1
 
 
@@ -445,7 +454,7 @@ def test_records_of_batches_of_other_sizes_stay(data_folder):
     sizes = (1, 8, 9)
     database.save(content(*(record(Problem(64, 64, 64, batch=size), config=ONE) for size in sizes)))
     database.save(content(record(Problem(64, 64, 64, batch=8), config=TWO)))
-    found = {one.problem.batch: one.config for one in database.load("sm_90").records if one.user}
+    found = {one.problem.batch: one.config for one in database.own("sm_90").records}
     assert found == {1: ONE, 8: TWO, 9: ONE}
 
 
@@ -453,7 +462,7 @@ def test_a_new_record_takes_the_place_of_the_old_one(data_folder):
     other = record(Problem(1, 2, 3), config=TWO)
     database.save(content(record(config=ONE), other))
     database.save(content(record(config=TWO)))
-    found = [(entry.problem, entry.config) for entry in database.load("sm_90").records if entry.user]
+    found = [(entry.problem, entry.config) for entry in database.own("sm_90").records]
     assert sorted(found, key=str) == [(Problem(1, 2, 3), TWO), (PROBLEM, TWO)]
 
 
@@ -461,16 +470,16 @@ def test_records_of_other_devices_and_rungs_stay(data_folder):
     small = CLASSIC.quick[0]
     database.save(content(record(device="One"), record(rung="autotuned", config=small)))
     database.save(content(record(device="Two")))
-    assert len([entry for entry in database.load("sm_90").records if entry.user]) == 3
+    assert len(database.own("sm_90").records) == 3
 
 
 def test_curves_of_one_run_replace_all_of_that_device_and_rung(data_folder):
     database.save(content(curves=(curve(ONE), curve(TWO), curve(ONE, device="Other"))))
     database.save(content(curves=(curve(TWO),)))
-    own = [entry for entry in database.load("sm_90").curves if entry.user]
+    own = database.own("sm_90").curves
     assert {(entry.device, entry.config) for entry in own} == {("Other", ONE), (DEVICE, TWO)}
     database.save(content(record()))
-    assert len([entry for entry in database.load("sm_90").curves if entry.user]) == 2
+    assert len(database.own("sm_90").curves) == 2
 
 
 @pytest.mark.filterwarnings("ignore:tuning file:RuntimeWarning")
@@ -481,7 +490,7 @@ def test_an_unreadable_file_of_the_user_is_kept_aside(data_folder, text):
     path.write_text(text)
     database.save(content(record()))
     assert path.with_suffix(".json.unreadable").read_text() == text
-    assert database_reading.faults(path.read_text(), "sm_90") == []
+    assert faults_of_file(path.read_text(), "sm_90") == []
 
 
 def test_a_failed_write_leaves_the_old_file(data_folder, monkeypatch):
@@ -522,8 +531,8 @@ def test_many_writers_and_readers_lose_nothing(data_folder):
         worker.join(60)
     assert [worker.exitcode for worker in workers] == [0] * 4
     database.forget()
-    assert len([entry for entry in database.load("sm_90").records if entry.user]) == 40
-    assert database_reading.faults((database.user_folder() / "tuning_db" / "sm_90.json").read_text(), "sm_90") == []
+    assert len(database.own("sm_90").records) == 40
+    assert faults_of_file((database.user_folder() / "tuning_db" / "sm_90.json").read_text(), "sm_90") == []
 
 
 def test_the_folder_is_where_the_environment_says(monkeypatch, tmp_path):
@@ -547,7 +556,7 @@ def test_an_architecture_has_its_own_fitted_numbers_or_the_generic_ones():
     ("changed", "fault"),
     [
         ({"reduction_ms": "3 us"}, r"fitted numbers cannot be read: .*reduction_ms"),
-        ({"reduction_us": 3}, r"\['reduction_us'\] are unknown"),
+        ({"reduction_us": 3}, "unknown field `reduction_us`"),
     ],
 )
 def test_fitted_numbers_that_cannot_be_read_are_named(changed, fault):
@@ -555,15 +564,15 @@ def test_fitted_numbers_that_cannot_be_read_are_named(changed, fault):
     line = next(line for line in text.splitlines() if line.startswith('"fitted"'))
     numbers = json.loads(f"{{{line.rstrip(',')}}}")["fitted"]
     broken = text.replace(line, f'"fitted": {json.dumps(numbers | changed)},')
-    (found,) = database_reading.faults(broken, "sm_90")
+    (found,) = faults_of_file(broken, "sm_90")
     assert re.search(fault, found)
 
 
 def test_search_limits_that_cannot_be_read_are_named():
     text = database.shipped_path("generic").read_text()
-    assert database_reading.faults(text, "generic") == []
+    assert faults_of_file(text, "generic") == []
     for broken in (
         text.replace('"most_threads": 512', '"most_threads": "many"'),
         text.replace('"most_threads": 512, ', ""),
     ):
-        assert "most_threads" in database_reading.faults(broken, "generic")[0]
+        assert "most_threads" in faults_of_file(broken, "generic")[0]

@@ -7,11 +7,10 @@ from msgspec import structs
 from fastsgemm import device, explain, preparation, resources, rungs
 from fastsgemm.command_line import _parser
 from fastsgemm.errors import ConfigError, DeviceError, NoDriverError, ShapeError, UnknownRungError
-from fastsgemm.geometry import variants
-from fastsgemm.heuristics import choice, database, fp16x3
+from fastsgemm.heuristics import database, explanation, fp16x3
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED
 from fastsgemm.heuristics.database_entries import Content
-from fastsgemm.heuristics.explanation import Explanation, device_at
+from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.jit.source import helper_spec
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import Bar
@@ -23,8 +22,7 @@ from fastsgemm.tuning.spaces import CLASSIC
 
 def explained(device, rung, problem):
     """Return what a device that is no part of the data gets."""
-    asked = device, Request(rungs.find(rung)), *variants.dense_operands(problem), variants.extents_of(problem)
-    return Explanation(device, problem, choice.choose(*asked), ways=choice.ways(*asked))
+    return explanation.explained(device, problem, Request(rungs.find(rung)))
 
 
 def test_a_published_record_is_explained():

@@ -15,8 +15,9 @@ from fastsgemm.heuristics import database, database_entries, partial_accumulator
 from fastsgemm.heuristics.choice import PREDICTED, choose_config
 from fastsgemm.heuristics.cost_model import CostModel, splits
 from fastsgemm.heuristics.curve_fit import fit
-from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.knowledge import knowledge
+from fastsgemm.heuristics.products import Product
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.request import Request
@@ -206,7 +207,7 @@ def test_an_option_with_too_few_chains_counts_as_a_quarter_slower(N, accurate):
 
     def chains_of_the_best(needed):
         fitted = Fitted(long_sums={"NN": ((None, ((1, needed),)),)})
-        best = CostModel([fit(curve) for curve in curves], 132, H200, fitted).best(problem)
+        best = CostModel([fit(curve) for curve in curves], 132, H200, fitted).predict([Product(problem, True)]).best()
         own = best.config.sliced_k * best.config.partial_accumulators
         return own * split(best.config, problem.K)[0], best.cost
 
@@ -244,10 +245,13 @@ def test_chains_cost_what_was_measured_in_a_layout_or_else_what_they_cost_on_the
     shipped = next(curve for curve in database.shipped("sm_90").curves if curve.rung == RUNG.name)
     costs = dict(zip(LAYOUTS, (0.0, 1.5, 0.0, 2.5), strict=True))
     fitted = structs.replace(FITTED, long_sums=dict.fromkeys(LAYOUTS, ((None, ((1, 4),)),)))
-    model = CostModel([fit(structs.replace(shipped, accumulators_cost=tuple(costs.values())))], 132, H200, fitted)
+    model = CostModel([fit(structs.replace(shipped, accumulators_cost=[*costs.values()]))], 132, H200, fitted)
     for layout, own in costs.items():
         problem = Problem(4096, 4096, 4096, layout)
-        (found,), one_chain = model.ranking(problem), {parts: ms for _, parts, ms in model.times(problem)}
+        (found,), one_chain = (
+            model.predict([Product(problem, True)]).ranking(),
+            {parts: ms for _, parts, ms in model.times(problem)},
+        )
         factor = scalar_cost_model.accumulators_factor(found.config, FITTED, own)
         assert factor > 1 and found.ms == pytest.approx(factor * one_chain[found.config.SPLIT_K])
 

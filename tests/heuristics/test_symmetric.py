@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import entries
 import pytest
 from msgspec.structs import replace
 
@@ -11,7 +12,7 @@ from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import choose, ways
-from fastsgemm.heuristics.database_entries import Content, Record, Tools
+from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.problem import Problem, Sym
 from fastsgemm.request import PLAIN, of_gram, of_problem, resolve
 
@@ -111,12 +112,11 @@ def test_what_the_caller_says_is_never_computed_whole(n, symmetric):
 def test_a_record_of_a_symmetric_result_is_found_for_it_alone(data_folder):
     symmetric, whole = Problem(900, 900, 900, "NT", symmetric=True), Problem(900, 900, 900, "NT")
     config = chosen(whole).config.replace(SPLIT_K=7)
-    tools = Tools("580.0", "13.0", "2026-01-01")
-    record = Record("sm_90", H200.name, "pipelined", symmetric, config, "measured", str(tools), 1e-3, None, tools)
+    record = entries.measured("pipelined", config, symmetric, 1e-3, device=H200.name)
     database.save(Content("sm_90", H200.shared_limit, (record,), ()))
     found = chosen(whole)
     assert found.triangle and found.rule == "exact" and found.config == config
     other = choose(H200, PLAIN, *variants.dense_operands(whole))
     assert other.rule != "exact"
-    [read] = [one for one in database.load("sm_90").records if one.user]
+    [read] = database.own("sm_90").records
     assert read.problem == symmetric

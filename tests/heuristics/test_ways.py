@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import entries
 import pytest
 
 from fastsgemm import rungs
@@ -13,7 +14,7 @@ from fastsgemm.geometry.matrix import Operand
 from fastsgemm.heuristics import choice, database, ways
 from fastsgemm.heuristics.choice import choose
 from fastsgemm.heuristics.cost_model import CLOSE, CostModel
-from fastsgemm.heuristics.database_entries import Curve, Fitted, Tools
+from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.knowledge import knowledge
 from fastsgemm.heuristics.products import Product
 from fastsgemm.heuristics.shares import EXACT, PREDICTED, Pick
@@ -22,7 +23,7 @@ from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.request import Request
 
 CONFIG = PipelinedConfig(BM=64, BN=64, BK=32, TM=4, TN=4, WM=32, WN=64, WNITER=2)
-CURVE = Curve("sm_90", "NVIDIA H200", 132, "pipelined", CONFIG, 1, (), Tools("", "", ""))
+CURVE = entries.curve("pipelined", CONFIG, 1, {})
 DEVICE = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
 M, N, K = 1000, 900, 1024
 BOTH, A_ALONE, NEITHER = (True, True), (True, False), (False, False)
@@ -259,7 +260,7 @@ def test_the_shares_are_the_problem_in_two(times, layout, of_c, axis):
 def test_a_second_share_of_few_blocks_is_launched_first(times, rung, parts, together, multiprocessors, turned):
     """Its blocks would crowd on the first multiprocessors that have room."""
     times.known = {(960, N): 1.0, (40, N): 1.0}
-    curve = together and Curve("sm_90", "", 132, "pipelined", CONFIG, together, (), Tools("", "", ""))
+    curve = together and entries.curve("pipelined", CONFIG, together, {})
     times.of_share = {
         (960, N): ("pipelined", CONFIG, curve), (40, N): (rung, CONFIG.replace(SPLIT_K=parts), None),
     }  # fmt: skip

@@ -252,7 +252,7 @@ def test_without_a_home_there_is_one_warning_and_no_cache(homeless, monkeypatch,
         warnings.simplefilter("always")
         cache.write(KEY, CUBIN)
         assert cache.read(KEY) is None
-        assert not [record for record in database.load("sm_90").records if record.user]
+        assert not database.own("sm_90").records
         assert database.load(database_entries.GENERIC).records
     assert len(seen) == 1 and "no home folder" in str(seen[0].message)
     assert cache.folder() is None and cache.entries() == (0, 0)

@@ -5,6 +5,7 @@ import os
 import stat
 import warnings
 
+import entries
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,9 @@ from fastsgemm.heuristics import database, database_entries
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import fit
 from fastsgemm.heuristics.curve_problems import problems_of
-from fastsgemm.heuristics.database_entries import Content, Curve, Fitted, Record, Tools, points_of
+from fastsgemm.heuristics.database_entries import Content, points_of
+from fastsgemm.heuristics.fitted import Fitted
+from fastsgemm.heuristics.products import Product
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.spaces import REFINED
@@ -22,7 +25,6 @@ from fastsgemm.tuning.spaces import REFINED
 LIMIT = 232448  # bytes of shared memory a block, of an H200
 PROBLEM = Problem(64, 64, 64)
 CONFIG = REFINED.quick[0]
-TOOLS = Tools("580.0", "13.0", "2026-01-01")
 STAMP = {"device": "Fake 9000", "driver": "580.0"}
 NESTED = b"[" * 100_000
 HUGE = int("9" * 400)
@@ -70,15 +72,15 @@ def text(records=(), curves=(), **more):
 
 
 def new(problem=PROBLEM):
-    record = Record("sm_90", "Fake 9000", "warptiled", problem, CONFIG, "measured", str(TOOLS), 0.01, 0.9, TOOLS)
+    record = entries.measured("warptiled", CONFIG, problem, 0.01, 0.9)
     return Content("sm_90", LIMIT, (record,))
 
 
 def own():
     """What there is of the user's, read anew."""
     database.forget()
-    found = database.load("sm_90")
-    return [entry for entry in (*found.records, *found.curves) if entry.user]
+    found = database.own("sm_90")
+    return [*found.records, *found.curves]
 
 
 def one_warning(look):
@@ -236,7 +238,7 @@ def test_any_json_in_any_field_is_read_or_left_out_and_never_lost(path, line, tr
         key = "records" if line is RECORD else "curves"
         path.write_bytes(text(**{key: [changed]}))
         database.forget()
-        found = database._read(path, "sm_90", True)
+        found = database._read(path, "sm_90", True, None)
         assert len(found.records) + len(found.curves) + len(found.unread) == 1
         assert not found.unread or json.loads(found.unread[0].text) == changed
 
@@ -254,13 +256,13 @@ def test_any_times_in_a_curve_give_a_prediction_or_a_value_error(rung, tried):
     @given(st.lists(st.floats(1e-6, 1e9), min_size=len(asked), max_size=len(asked)))
     def look(times):
         points = points_of(zip(asked, times, strict=True))
-        curve = Curve("sm_90", "Fake 9000", 132, rung, config, 2, points, TOOLS)
+        curve = entries.curve(rung, config, 2, points)
         try:
             known = fit(curve)
         except ValueError:
             return
         for problem in (PROBLEM, Problem(1, 4096, 4096), Problem(4097, 333, 5)):
-            assert CostModel([known], 132, 232448, Fitted()).best(problem).ms >= 0
+            assert CostModel([known], 132, 232448, Fitted()).predict([Product(problem, True)]).best().ms >= 0
 
     look()
     tried("any times in a tuning curve", CURVES)

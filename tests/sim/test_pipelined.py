@@ -13,7 +13,7 @@ from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import Batch
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.jit import source
 from fastsgemm.problem import Problem
 from fastsgemm.sim import Machine, Region, sgemm

@@ -16,7 +16,8 @@ from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import blocks, split, tiles
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database, partial_accumulators
-from fastsgemm.heuristics.database_entries import Curve, Fitted
+from fastsgemm.heuristics.database_entries import Curve
+from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.problem import Problem
 
 _DEPTHS = (128, 1024)  # the two K that every load is measured at
@@ -232,7 +233,7 @@ class CostModel:
 
     def __init__(self, curve: Curve) -> None:
         self._rung, self._config = rungs.find(curve.rung), curve.config
-        self._fitted = database.fitted(curve.arch)
+        self._fitted = database.fitted("sm_90")
         self._shallow, self._deep = depths(curve.config)
         self._full = float(curve.blocks_per_sm)
         self._known = curve.times
@@ -242,7 +243,7 @@ class CostModel:
         self._quick = isinstance(curve.config, PipelinedConfig) and self._known.keys().isdisjoint(tails)
         self._lines = (self._measured_lines(0), self._measured_lines(1))
         self._calibration = curve.calibration
-        self.accumulators_costs = dict(zip(("NN", *_LAYOUTS), curve.accumulators_cost, strict=True))
+        self.accumulators_costs = dict(zip(("NN", *_LAYOUTS), curve.costs, strict=True))
         self._tail = self._tail_steps()
         self._tiny = self._depth(_TINY)
         # The ragged times hold the first step of a last tile: take out what `_depth` adds for it.

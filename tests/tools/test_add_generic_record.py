@@ -20,6 +20,7 @@ def shipped():
 def test_the_defaults_of_the_file_become_the_record(shipped, monkeypatch):
     monkeypatch.setattr(source, "defaults", lambda file: {"BM": 64, "BN": 64, "BK": 16, "TM": 4, "TN": 4, "VEC_A": 1})
     new = structs.replace(rungs.find("vectorized"), name="not_on_the_ladder", number=len(rungs.RUNGS) + 1)
+    monkeypatch.setitem(rungs._BY_KEY, new.name, new)
     content = add_generic_record.with_record(shipped, new, "to try")
     *others, record = content.records
     assert tuple(others) == shipped.records

@@ -4,23 +4,25 @@ import math
 from contextlib import contextmanager
 
 import curves as curves_again
+import entries
 import pytest
 from msgspec import structs
 
 from fastsgemm import device, rungs
 from fastsgemm.config import PipelinedConfig
-from fastsgemm.heuristics import curve_fit, database, database_reading
+from fastsgemm.heuristics import curve_fit, database
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_problems import problems_of
-from fastsgemm.heuristics.database_entries import Curve, Fitted, Tools, points_of
+from fastsgemm.heuristics.database_entries import points_of
+from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.problem import Problem
 from fastsgemm.tuning import tuner
 from fastsgemm.tuning.calibration import calibrated
+from fastsgemm.tuning.contribution import faults_of_file
 from fastsgemm.tuning.spaces import pipelined, standard_set
 
 CONFIG = PipelinedConfig(64, 64, 16, 8, 4, 32, 64, 2)
 DEEP = [Problem(64 * n, 64 * n + 64, 4096) for n in range(4, 12)]
-TOOLS = Tools("driver", "13.0", "2026-01-01")
 
 
 def curve():
@@ -31,7 +33,7 @@ def curve():
         return waves * (0.004 + 1e-5 * problem.K)
 
     points = points_of((p, ms(p)) for p in problems_of(CONFIG, 2, 132).problems())
-    return Curve("sm_90", "Fake 9000", 132, "pipelined", CONFIG, 2, points, TOOLS)
+    return entries.curve("pipelined", CONFIG, 2, points)
 
 
 def predicted(one, problem):
@@ -96,4 +98,4 @@ def test_curves_are_measured_again_for_the_same_configs(evaluator, data_folder, 
     fresh = [one for one in content.curves if one.device == evaluator.device.name]
     assert [one.config for one in fresh] == [one.config for one in few.curves]
     assert all(one.calibration != 1.0 for one in fresh)
-    assert database_reading.faults(database.dumps(content), "sm_90") == []
+    assert faults_of_file(database.dumps(content), "sm_90") == []

@@ -7,7 +7,7 @@ import pytest
 
 from fastsgemm import device
 from fastsgemm.errors import DeviceError, RecordError
-from fastsgemm.heuristics import database, database_reading, fp16x3_rates
+from fastsgemm.heuristics import database, fp16x3_rates
 from fastsgemm.tuning import contribution, tuner
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -266,8 +266,8 @@ def test_a_believable_file_can_be_added_to_the_shipped_database(exported, tmp_pa
     path = tmp_path / "contribution.json"
     assert add_contribution.main([str(path)]) == 0
     text = (tmp_path / "sm_90.json").read_text()
-    assert database_reading.faults(text, "sm_90") == []
-    content, _ = database_reading.File(text.encode(), "sm_90").content()
+    assert contribution.faults_of_file(text, "sm_90") == []
+    content = database.parse(text.encode(), "sm_90")
     assert len(content.records) == len(shipped.records) + 2
     assert content.fitted == shipped.fitted and len(content.curves) == len(shipped.curves)
     illegal(exported)

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from fastsgemm import device, rungs
 from fastsgemm.errors import ConfigError, TuningError
-from fastsgemm.heuristics import knowledge
+from fastsgemm.heuristics import database, knowledge
 from fastsgemm.heuristics.choice import PREDICTED, choose_config
 from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
@@ -20,6 +20,11 @@ from fastsgemm.tuning.plan import RunPlan, plan_run
 
 ORDINAL, STREAM = 7, 5
 WARP = rungs.find("warptiled")
+
+
+def file_of(gpu, rung):
+    """The architecture of the file that the choice for a problem rests on."""
+    return database.origin_of(choose_config(gpu, rung, Problem(64, 64, 64)).evidence, gpu.arch)[0]
 
 
 class Gpu:
@@ -108,7 +113,7 @@ def test_where_only_other_rungs_are_known_what_sgemm_uses_is_tuned(gpu, evaluato
     """Published constants of rungs 7 and 8 say nothing of rungs 9 and 10."""
     monkeypatch.setattr(gpu, "arch", "sm_86", raising=False)
     evaluator.device = structs.replace(evaluator.device, arch="sm_86")
-    assert choose_config(gpu, WARP, Problem(64, 64, 64)).evidence.arch == "sm_86" and not knowledge.knows(gpu)
+    assert file_of(gpu, WARP) == "sm_86" and not knowledge.knows(gpu)
     open_device()
     assert evaluator.timed and knowledge.knows(gpu)
 
@@ -117,7 +122,7 @@ def test_where_only_other_rungs_are_known_what_sgemm_uses_is_tuned(gpu, evaluato
 def test_a_named_rung_without_records_uses_the_generic_one(gpu, evaluator):
     open_device()
     assert {job.rung.name for job in evaluator.compiled} <= {rung.name for rung in rungs.DEFAULTS}
-    assert choose_config(gpu, WARP, Problem(64, 64, 64)).evidence.arch == "generic"
+    assert file_of(gpu, WARP) == "generic"
 
 
 @pytest.mark.parametrize("value", ["off", "OFF", " off "])
@@ -125,7 +130,7 @@ def test_it_can_be_switched_off(gpu, evaluator, monkeypatch, value, capsys):
     monkeypatch.setenv("FASTSGEMM_TUNE", value)
     open_device()
     assert evaluator.timed == [] and capsys.readouterr().err == ""
-    assert choose_config(gpu, None, Problem(64, 64, 64)).evidence.arch == "generic"
+    assert file_of(gpu, None) == "generic"
 
 
 def test_auto_is_the_default_by_name(gpu, monkeypatch):
@@ -231,7 +236,7 @@ def test_a_first_process_that_takes_too_long_is_not_waited_for(gpu, evaluator, m
     with tuner.alone(evaluator.device), pytest.warns(RuntimeWarning, match="another process is tuning"):
         open_device()
     assert evaluator.timed == []
-    assert choose_config(gpu, None, Problem(64, 64, 64)).evidence.arch == "generic"
+    assert file_of(gpu, None) == "generic"
 
 
 @pytest.mark.usefixtures("few_problems")

@@ -51,7 +51,7 @@ def test_the_rates_of_a_device_are_found(device):
     )
     timer = FormulaTimer(device, structs.replace(shipped, tiles=tiles, times=times))
     found = fp16x3.measure(device, TOOLS, timer)
-    assert (found.arch, found.device, found.tools, found.least_gflop) == (device.arch, device.name, TOOLS, None)
+    assert (found.arch, found.device, found.driver, found.least_gflop) == (device.arch, device.name, TOOLS.driver, None)
     for one, expected in zip(found.tiles, tiles, strict=True):
         assert (one.config, one.least_k, one.most_k) == (expected.config, expected.least_k, expected.most_k)
         assert one.step_us == pytest.approx(expected.step_us, rel=0.02)
@@ -69,7 +69,9 @@ def test_tune_stores_what_it_measured(evaluator, data_folder):
     assert outcome.rates_path == data_folder / "fp16x3" / "Fake-9000.json"
     assert fp16x3_rates.load("sm_90", "Fake 9000") == outcome.rates and not outcome.tuned
     assert f"stored in {outcome.rates_path}" in str(outcome) and "split_rows_tb_s" in str(outcome)
-    assert json.loads(json.dumps(outcome.json()))["fp16x3"]["device"] == "Fake 9000"
+    written = json.loads(json.dumps(outcome.json()))["fp16x3"]
+    assert written["device"] == "Fake 9000" and written["tools"]["date"] == outcome.rates.date
+    assert [tile["config"] for tile in written["tiles"]] == [tile.config.constants for tile in outcome.rates.tiles]
 
 
 def test_the_plan_says_what_is_measured():

@@ -14,7 +14,7 @@ from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError, DeviceMemoryError, RecordError, ShapeError, TuningError, UnknownRungError
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import cost_model, database, database_reading
+from fastsgemm.heuristics import cost_model, database
 from fastsgemm.heuristics.choice import EXACT, PREDICTED, choose, choose_config
 from fastsgemm.heuristics.partial_accumulators import chains_needed, shortened
 from fastsgemm.problem import LAYOUTS, Problem, spell
@@ -23,6 +23,7 @@ from fastsgemm.request import Request
 from fastsgemm.tuning import tuner
 from fastsgemm.tuning.candidates import of_suitable_size, with_each_split, with_filling_split
 from fastsgemm.tuning.checkpoint import Checkpoint
+from fastsgemm.tuning.contribution import faults_of_file
 from fastsgemm.tuning.evaluator import job_of, largest_job
 from fastsgemm.tuning.outcome import Outcome
 from fastsgemm.tuning.plan import RunPlan, plan_run
@@ -174,7 +175,7 @@ def test_one_problem_is_tuned_stored_and_used(evaluator, go, data_folder):
     assert (chosen.config, chosen.rule) == (found.config, EXACT)
     assert chosen.evidence.source == "driver 580.0, NVRTC 13.0, 2026-01-01"
     assert outcome.path == database.user_folder() / "tuning_db" / "sm_90.json"
-    assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
+    assert faults_of_file(outcome.path.read_text(), "sm_90") == []
     assert not checkpoint(data_folder).exists()
 
 
@@ -187,7 +188,7 @@ def test_a_batch_is_tuned_stored_and_used(evaluator, go, problem, quick):
     assert {timed for timed, _ in evaluator.timed} == {problem}
     found = min(outcome.tuned, key=lambda one: one.ms)
     assert {one.rung for one in outcome.tuned} == {"pipelined", *(["skinny"] if problem.M == 16 else [])}
-    assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
+    assert faults_of_file(outcome.path.read_text(), "sm_90") == []
     extents, operands = variants.extents_of(problem), variants.dense_operands(problem)
     (chosen,) = choose(evaluator.device, Request(), *operands, extents=extents).shares
     assert (chosen.rung.name, chosen.config) == (found.rung, found.config)
@@ -255,7 +256,7 @@ def test_a_deep_problem_is_tuned_in_parts_stored_and_used(evaluator, go):
         for parts in cost_model.splits(config, problem, evaluator.device.multiprocessors)
     )
     assert f"SPLIT_K={found.SPLIT_K}" in outcome.path.read_text().replace('"SPLIT_K": ', "SPLIT_K=")
-    assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
+    assert faults_of_file(outcome.path.read_text(), "sm_90") == []
     chosen = choose_config(evaluator.device, rungs.find("pipelined"), problem)
     assert (chosen.config, chosen.rule) == (found, EXACT)
 
@@ -391,7 +392,7 @@ def test_the_standard_set_gives_a_record_a_problem_and_the_curves(evaluator, go,
     count = len(CLASSIC.quick) if quick else 24
     assert len(outcome.curves) == count and outcome.complete
     text = outcome.path.read_text()
-    assert database_reading.faults(text, "sm_90") == []
+    assert faults_of_file(text, "sm_90") == []
     assert len(text) < 100_000
     assert choose_config(evaluator.device, rungs.find("autotuned"), Problem(1111, 222, 333)).rule == PREDICTED
 
@@ -511,7 +512,7 @@ def test_rung_10_has_a_standard_set_and_anchors_of_its_own(evaluator, go, quick)
     problems = skinny.NARROW + (() if quick else skinny.NARROW_BATCHES)
     assert [found.problem for found in outcome.tuned] == list(problems)
     assert outcome.complete and 0 < len(outcome.curves) <= 24
-    assert database_reading.faults(outcome.path.read_text(), "sm_90") == []
+    assert faults_of_file(outcome.path.read_text(), "sm_90") == []
     rung = rungs.find("skinny")
     assert choose_config(evaluator.device, rung, Problem(1111, 7, 333)).rule == PREDICTED
     assert choose_config(evaluator.device, rung, skinny.NARROW[0]).rule == EXACT
@@ -785,7 +786,7 @@ def test_curves_of_a_run_without_time_take_no_place_of_better_ones(evaluator, da
     """They are fewer, have fewer points, or are not calibrated. They are better than none."""
 
     def stored():
-        return [curve for curve in database.load("sm_90").curves if curve.user]
+        return database.own("sm_90").curves
 
     assert len(measure_curves(evaluator, quick=True).curves) == 4 and stored()
     before = evaluator.now
@@ -844,7 +845,7 @@ def test_what_was_finished_before_ctrl_c_is_stored(evaluator, go):
     evaluator.operands = operands
     with pytest.raises(KeyboardInterrupt):
         go((SHAPE, "256,256,256"), rung="autotuned")
-    stored = [record.problem for record in database.load("sm_90").records if record.user]
+    stored = [record.problem for record in database.own("sm_90").records]
     assert stored == [Problem(1024, 1024, 1024)]
 
 

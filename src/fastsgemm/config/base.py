@@ -72,10 +72,12 @@ class Config:
             A constant is unknown, missing, not an int or out of its range.
         """
         known = cls.declared()
-        if unknown := constants.keys() - known.keys():
-            raise ConfigError(f"unknown constants {sorted(unknown)}; {cls.__name__} has {list(known)}")
-        if missing := _required(cls) - constants.keys():  # type: ignore[arg-type]  # mypy takes the __hash__ of instances
-            raise ConfigError(f"constants {sorted(missing)} of {cls.__name__} are missing")
+        if not constants.keys() <= known.keys():
+            unknown = sorted(constants.keys() - known.keys())
+            raise ConfigError(f"unknown constants {unknown}; {cls.__name__} has {list(known)}")
+        required = _required(cls)  # type: ignore[arg-type]  # mypy takes the __hash__ of the instances
+        if not required <= constants.keys():
+            raise ConfigError(f"constants {sorted(required - constants.keys())} of {cls.__name__} are missing")
         config = cls(**constants)
         if outside := config.out_of_range():
             raise ConfigError("; ".join(map(str, outside)))

@@ -152,7 +152,7 @@ def variant_for(rung: Rung, call: Call, config: Config, peeled_tiles: int) -> Va
     config : Config
     peeled_tiles : int
         Most tiles of K for which the end of K is computed first, a number that is fitted for each architecture; see
-        `fastsgemm.heuristics.database_entries.Fitted`.
+        `fastsgemm.heuristics.fitted.Fitted`.
     """
     batched = call.batch.count > 1
     if not rung.vectorized:

@@ -91,7 +91,7 @@ def choose_config(device: DeviceTraits, rung: Rung | None, problem: Problem, onl
         None: the quickest of the default rungs that suit the problem.
     problem : Problem
     only : str, optional
-        See `fastsgemm.heuristics.knowledge.knowledge`.
+        See `fastsgemm.heuristics.knowledge.Knowledge`.
 
     Raises
     ------

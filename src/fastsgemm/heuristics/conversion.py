@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.matrix import Operand
-from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.knowledge import Knowledge
 from fastsgemm.heuristics.shares import EXACT, PREDICTED, Choice
 from fastsgemm.heuristics.ways import READER, SKINNY, Search

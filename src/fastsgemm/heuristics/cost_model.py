@@ -34,7 +34,7 @@ from fastsgemm.heuristics.curve_arrays import (
 )
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.curve_problems import SPARSE, STACKED
-from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.products import Numbers, Product, numbers
 from fastsgemm.heuristics.shares import PREDICTED, Pick
 from fastsgemm.problem import Problem
@@ -213,14 +213,6 @@ class CostModel:
         config = _in_parts(fit.curve.config, PARTS[row]) if row else fit.curve.config
         faced = with_swap_ab(fit.rung, problem)
         return partial_accumulators.shortened(config, faced, self._shared_limit, self._fitted)
-
-    def best(self, problem: Problem) -> Pick | None:
-        """Return the best config for one problem; see `Table.best`."""
-        return self.predict([Product(problem, True)]).best()
-
-    def ranking(self, problem: Problem) -> list[Pick]:
-        """Return all configs for one problem; see `Table.ranking`."""
-        return self.predict([Product(problem, True)]).ranking()
 
     def times(self, problem: Problem) -> list[tuple[Fit, int, float]]:
         """Return config, parts of K and predicted time in ms of every option, without the cost of accumulators."""

@@ -22,61 +22,34 @@ KINDS = 3  # of reading: neither, one or both of A and B are ragged
 STORES = 4  # whether rows of C are ragged, and whether those are that are stored with swap_ab
 FULL, LATER, LIGHTER, LIGHTEST = range(4)  # times that follow from more than one load; see `Tables`
 BANDWIDTH, ACCUMULATING, TERMS = range(3)  # places in what `Tables.ends` returns
-_TRANSPOSED = {"NN": "TT", "NT": "NT", "TN": "TN", "TT": "NN"}
 
 
 class Options(NamedTuple):
-    """What configs bring into the times of options: arrays of one for each.
+    """What configs bring into the times of options: arrays of one for each."""
 
-    Attributes
-    ----------
-    BM, BN : array
-        Rows and columns of a tile.
-    more_rows, more_columns : array
-        How many more of the caller's C a tile has with swap_ab.
-    wave : array
-        Blocks that fit on the device at a time.
-    few, bend : array
-        Steps of k of the shortest K that was measured, and from there to the bend.
-    tile_k, once, each : array
-        Steps of k of a tile, and how many more a ragged last one costs with K in one part: once, and for each of its
-        steps.
-    guard, shared : array
-        How many times longer steps take with bounds checks, and the share of them that rows of tiles save.
-    part_k, depth : array
-        K is divided by the first, rounded up and multiplied by the second for the steps of a part; both are 1 with K in
-        one part. In order, `part_k` are the steps of a part.
-    split : array
-        1 with more than one part of K, else 0.
-    least_k, most_tiles : array
-        The least K that is divided into so many parts, and with how many tiles it is not.
-    chains, shortest : array
-        Chains of a sum without partial accumulators; steps of the shortest chain with them.
-    place, column : array
-        Places of a load of 0 blocks in a table, and of the config.
-    """
-
-    BM: Any
-    BN: Any
-    more_rows: Any
-    more_columns: Any
-    wave: Any
-    few: Any
-    bend: Any
-    tile_k: Any
-    once: Any
-    each: Any
-    guard: Any
-    shared: Any
+    BM: Any  # rows of a tile
+    BN: Any  # columns of a tile
+    more_rows: Any  # how many more rows of the caller's C a tile has with swap_ab
+    more_columns: Any  # how many more columns
+    wave: Any  # blocks that fit on the device at a time
+    few: Any  # steps of k of the shortest K that was measured
+    bend: Any  # steps of k from there to the bend
+    tile_k: Any  # steps of k of a tile
+    once: Any  # how many more steps a ragged last tile of k costs with K in one part
+    each: Any  # how many more for each step of that tile
+    guard: Any  # how many times longer steps take with bounds checks
+    shared: Any  # the share of that time that rows of tiles save
+    # K is divided by part_k, rounded up and multiplied by depth for the steps of a part; both are 1 with K in one part.
+    # In order, part_k are the steps of a part.
     part_k: Any
     depth: Any
-    split: Any
-    least_k: Any
-    most_tiles: Any
-    chains: Any
-    shortest: Any
-    place: Any
-    column: Any
+    split: Any  # 1 with more than one part of K, else 0
+    least_k: Any  # the least K that is divided into so many parts
+    most_tiles: Any  # with so many tiles it is not
+    chains: Any  # chains of a sum without partial accumulators
+    shortest: Any  # steps of the shortest chain with them
+    place: Any  # of a load of 0 blocks in a table
+    column: Any  # the place of the config
 
 
 def of_configs(fits: Sequence[Fit], multiprocessors: float) -> dict[str, Any]:
@@ -116,7 +89,7 @@ class Tables:
         # By whether rows of the caller's C are ragged, then by whether those are that a narrow product stores.
         stored = np.array([np.where(narrow, store[turned], store[own]) for own in (0, 1) for turned in (0, 1)])
         factors = layout_factors(fits)
-        turned = np.where(narrow, factors[[LAYOUTS.index(_TRANSPOSED[layout]) for layout in LAYOUTS]], factors)
+        turned = np.where(narrow, factors[[3, 1, 2, 0]], factors)  # of C^T, NN and TT change places
         each = np.array(steps)[:, None, None] * np.stack([factors, turned])  # by swap_ab, layout, kind and place
         aligned, ragged = each[..., 0, :], each[..., 1, :]
         terms = np.empty((3, 2, len(LAYOUTS), KINDS, STORES, self._places))
@@ -129,7 +102,7 @@ class Tables:
         bandwidth = np.array([fit.numbers.bandwidth for fit in fits]).T
         bandwidth = np.where(each_narrow, bandwidth[[3, 2, 2, 3]], bandwidth)
         ends[BANDWIDTH] = bandwidth[[[2, 3, 2, 3], [0, 0, 1, 1]]][:, :, None, None]
-        costs = np.array([fit.curve.accumulators_cost for fit in fits]).T[:, None, None]
+        costs = np.array([fit.curve.costs for fit in fits]).T[:, None, None]
         ends[ACCUMULATING] = np.where(costs > 0.0, costs, accumulators_cost)
         of_times = ends[TERMS:].reshape(4, *whole.shape)
         of_times[FULL], of_times[LATER], of_times[LIGHTEST] = whole, (heavy - whole) / (STEADY - 1), lightest

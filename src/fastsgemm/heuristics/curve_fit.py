@@ -6,15 +6,18 @@ Every config has the same numbers. Where its kernel lacks an effect, the number 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fastsgemm import rungs
 from fastsgemm.geometry.grid import tiles
 from fastsgemm.heuristics import curve_problems
 from fastsgemm.heuristics.curve_problems import LAYOUTS, STACKED, TINY, CurveProblems
-from fastsgemm.heuristics.database_entries import AtLoads, Curve, CurveNumbers, Factors, Line
+from fastsgemm.heuristics.database_entries import Curve
+from fastsgemm.heuristics.fitted import AtLoads, CurveNumbers, Factors, Line
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
@@ -23,15 +26,7 @@ _DIGITS = 7  # of a number: measured times have 5
 
 
 class Fit(Struct, frozen=True):
-    """What the cost model knows of one config.
-
-    Attributes
-    ----------
-    curve : Curve
-    rung : Rung
-    problems : CurveProblems
-    numbers : CurveNumbers
-    """
+    """What the cost model knows of one config."""
 
     curve: Curve
     rung: Rung
@@ -76,6 +71,18 @@ def numbers_of(curve: Curve) -> CurveNumbers:
         The curve lacks a point that every prediction needs.
     """
     return _Fitting(curve).result()
+
+
+def with_numbers(curve: Curve) -> Curve:
+    """Return a curve as a file has it: rounded, with the numbers that its points give, or none if these are too few.
+
+    Only curves of the default rungs have them, because only a first call that names no rung must not wait for a fit.
+    """
+    curve, numbers = curve.rounded, None
+    if rungs.find(curve.rung) in rungs.DEFAULTS:
+        with suppress(ValueError):
+            numbers = numbers_of(curve)
+    return replace(curve, numbers=numbers)
 
 
 def _depth(tail: tuple[float, float], step: int, K: int) -> float:

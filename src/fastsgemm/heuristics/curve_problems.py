@@ -31,18 +31,10 @@ def loads(blocks_per_sm: int) -> list[float]:
 
 
 class CurveProblems(Struct, frozen=True):
-    """The problems of the curve of one config, on nearly square grids: rungs 1 to 8.
-
-    Attributes
-    ----------
-    config : Config
-    blocks_per_sm : int
-        Blocks that fit on a multiprocessor at a time.
-    multiprocessors : int
-    """
+    """The problems of the curve of one config, on nearly square grids: rungs 1 to 8."""
 
     config: Config
-    blocks_per_sm: int
+    blocks_per_sm: int  # blocks that fit on a multiprocessor at a time
     multiprocessors: int
 
     shallow: ClassVar[int] = 128  # the two K that every load is measured at

@@ -9,33 +9,30 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Iterable
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar
 
-from msgspec import structs
+from msgspec import Meta, Raw, Struct, structs
+from msgspec.json import Decoder
 
-from fastsgemm import private_files, resources, rungs
+from fastsgemm import private_files, resources, rungs, strict_json
 from fastsgemm.config import Config
-from fastsgemm.errors import RecordError
-from fastsgemm.heuristics.curve_fit import numbers_of
+from fastsgemm.errors import RecordError, UnknownRungError
+from fastsgemm.heuristics.curve_fit import with_numbers
 from fastsgemm.heuristics.database_entries import (
     GENERIC,
+    LISTS,
     SCHEMA,
-    Candidate,
     Content,
-    Curve,
-    CurveNumbers,
-    Fitted,
-    Points,
-    Record,
-    SearchLimits,
-    Tools,
-    tflops,
+    Evidence,
+    Unread,
+    entries_of,
+    line_of,
+    place,
 )
-from fastsgemm.heuristics.database_reading import File
-from fastsgemm.problem import Problem, as_data
+from fastsgemm.heuristics.fitted import Fitted, SearchLimits
 from fastsgemm.progress import warn
 
 _LOCK_SECONDS = 60.0  # how long a process waits for another one to finish writing
@@ -62,17 +59,8 @@ def forget() -> None:
 
 
 def user_folder() -> Path | None:
-    """Return where the user's own results are: ``FASTSGEMM_DATA_DIR`` or the data folder of this platform.
-
-    None where there is neither, because the user has no home folder.
-    """
-    return private_files.user_folder("FASTSGEMM_DATA_DIR", _default_folder)
-
-
-def _default_folder() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("fastsgemm", appauthor=False))
+    """Return where the user's own results are: ``FASTSGEMM_DATA_DIR``, else a folder of the platform; None without."""
+    return private_files.user_folder("FASTSGEMM_DATA_DIR", "data")
 
 
 def shipped_path(arch: str) -> Path:
@@ -131,34 +119,50 @@ def file_name(device: str) -> str:
 
 
 @cached
-def load(arch: str) -> Content:
-    """Return all that is known about one architecture: the user's results first, then what was shipped.
+def load(arch: str, rung: str | None = None, only: str | None = None) -> Content:
+    """Return what is known about one architecture: the user's results first, then what was shipped.
 
     What is damaged, stale or foreign is one warning and is left out.
+
+    Parameters
+    ----------
+    arch : str
+    rung : str, optional
+        Default: all. The lines of other rungs are not looked at, because a first call should not wait for them.
+    only : str, optional
+        ``shipped`` or ``user``: what the package knows, or what the user's own tuning has found.
     """
-    return _both(arch)
+    mine = Content(arch, 0) if only == "shipped" else own(arch, rung)
+    ours = Content(arch, 0) if only == "user" else _read(shipped_path(arch), arch, False, rung)
+    limit = ours.shared_limit or mine.shared_limit
+    return Content(arch, limit, (*mine.records, *ours.records), (*mine.curves, *ours.curves))
 
 
-@cached
-def of_rung(arch: str, rung: str) -> Content:
-    """Return the records and curves of one rung: the user's results first, then what was shipped.
-
-    The lines of other rungs are not looked at, because a first call should not wait for them.
-    """
-    return _both(arch, rung)
+def own(arch: str, rung: str | None = None) -> Content:
+    """Return the results of the user's own tuning for one architecture, of one rung or of all."""
+    folder = folder_to_read("tuning_db")
+    return Content(arch, 0) if folder is None else _read(folder / f"{arch}.json", arch, True, rung)
 
 
 def shipped(arch: str) -> Content:
     """Return what the package knows about one architecture."""
-    return _read(shipped_path(arch), arch, False)
+    return _read(shipped_path(arch), arch, False, None)
 
 
-def _both(arch: str, rung: str | None = None) -> Content:
-    folder = folder_to_read("tuning_db")
-    own = Content(arch, 0) if folder is None else _read(folder / f"{arch}.json", arch, True, rung)
-    ours = _read(shipped_path(arch), arch, False, rung)
-    limit = ours.shared_limit or own.shared_limit
-    return Content(arch, limit, (*own.records, *ours.records), (*own.curves, *ours.curves))
+def origin_of(entry: Evidence, arch: str) -> tuple[str, bool]:
+    """Return the architecture of the file that an entry is from, and whether that file is the user's own.
+
+    Parameters
+    ----------
+    entry : Record or Curve
+    arch : str
+        The architecture for which it was found; it is from its file or from the generic one.
+    """
+    for name, only in itertools.product((arch, GENERIC), ("user", "shipped")):
+        content = load(name, entry.rung, only)
+        if entry in (*content.records, *content.curves):
+            return name, only == "user"
+    raise LookupError(f"no file for {arch} has this entry of rung {entry.rung}")
 
 
 @cached
@@ -169,19 +173,16 @@ def candidates(space: str, use: str) -> tuple[Config, ...]:
 
 @cached
 def fitted(arch: str) -> Fitted:
-    """Return the fitted numbers of an architecture: its own, else those of the generic file."""
-    return _fitted(arch) or _fitted(GENERIC) or Fitted()
-
-
-def _fitted(arch: str) -> Fitted | None:
-    """Return the fitted numbers of a shipped file without parsing its records and curves."""
-    path = shipped_path(arch)
-    file = _file(path, arch, False)
-    try:
-        return None if file is None else file.fitted
-    except RecordError as error:
-        warn(f"the fitted numbers of tuning file {path} are left out: {error}")
-        return None
+    """Return the fitted numbers of an architecture, else the generic ones, without parsing records and curves."""
+    for name in (arch, GENERIC):
+        path = shipped_path(name)
+        file = _file(path, name, False)
+        try:
+            if file is not None and file.fitted is not None:
+                return file.fitted
+        except RecordError as error:
+            warn(f"the fitted numbers of tuning file {path} are left out: {error}")
+    return Fitted()
 
 
 @cached
@@ -190,30 +191,36 @@ def search_limits() -> SearchLimits:
     return shipped(GENERIC).search_limits or SearchLimits()
 
 
-def _read(path: Path, arch: str, user: bool, rung: str | None = None) -> Content:
-    file = _file(path, arch, user)
+@cached
+def _read(path: Path, arch: str, private: bool, rung: str | None) -> Content:
+    file = _file(path, arch, private)
     if file is None:
         return Content(arch, 0)
     try:
-        found, faults = file.content() if rung is None else file.of_rung(rung)
+        found = file.content() if rung is None else file.of_rung(rung)
     except RecordError as error:
         warn(f"tuning file {path} is left out: {error}")
         return Content(arch, 0)
-    if faults:
-        warn(f"{len(faults)} line(s) of tuning file {path} are left out; the first: {faults[0]}")
+    if found.faults:
+        warn(f"{len(found.faults)} line(s) of tuning file {path} are left out; the first: {found.faults[0]}")
     return found
 
 
 @cached
-def _file(path: Path, arch: str, user: bool) -> File | None:
+def _file(path: Path, arch: str, private: bool) -> _File | None:
     """Return a file before its lines are read, or None if it is missing or, with one warning, no tuning file."""
     try:
-        return File(private_files.read(path, _MOST_BYTES, private=user), arch, user)
+        return _File(private_files.read(path, _MOST_BYTES, private=private), arch)
     except FileNotFoundError:
         return None
     except (OSError, RecordError) as error:
         warn(f"tuning file {path} is left out: {error}")
         return None
+
+
+def parse(text: bytes, arch: str) -> Content:
+    """Return what the text of a tuning file for this architecture holds, or raise `RecordError` if it is none."""
+    return _File(text, arch).content()
 
 
 def save(new: Content) -> Path:
@@ -233,7 +240,7 @@ def save(new: Content) -> Path:
     try:
         with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
             forget()  # another process may have written since
-            old = _read(path, new.arch, True)
+            old = _read(path, new.arch, True, None)
             if os.path.lexists(path) and not old.shared_limit:  # unreadable: keep it for its owner
                 path.rename(_aside(path))
             write(path, merged(old, new))
@@ -258,14 +265,13 @@ def merged(old: Content, new: Content) -> Content:
     A new record takes the place of the old one for its device, rung and problem; new curves take the place of all old
     ones for their device, rung and order of summation, because only curves of one run are compared with each other.
     """
-    fresh = {record.place for record in new.records}
-    retuned = {_curve_order(curve) for curve in new.curves}
-    return Content(
-        old.arch,
-        old.shared_limit or new.shared_limit,
-        (*(record for record in old.records if record.place not in fresh), *new.records),
-        (*(curve for curve in old.curves if _curve_order(curve) not in retuned), *new.curves),
-        tuple(dict.fromkeys((*old.unread, *new.unread))),
+    records, curves = {*map(place, new.records)}, {*map(place, new.curves)}
+    return structs.replace(
+        old,
+        shared_limit=old.shared_limit or new.shared_limit,
+        records=(*(record for record in old.records if place(record) not in records), *new.records),
+        curves=(*(curve for curve in old.curves if place(curve) not in curves), *new.curves),
+        unread=tuple(dict.fromkeys((*old.unread, *new.unread))),
     )
 
 
@@ -275,102 +281,108 @@ def write(path: Path, content: Content) -> None:
 
 
 def dumps(content: Content) -> str:
-    """Return `content` as a file has it: a header, a line a record and a line a curve, then what could not be read."""
+    """Return `content` as a file has it: a header and a line an entry. What could not be read stays."""
     header = {"schema": SCHEMA, "arch": content.arch, "shared_limit": content.shared_limit}
     parts = [json.dumps(header)[:-1]]
     for key, numbers in (("fitted", content.fitted), ("search_limits", content.search_limits)):
         if numbers is not None:
             parts.append(f'"{key}": {json.dumps(structs.asdict(numbers))}')
-    parts += [f"{json.dumps(one.key)}: {one.text}" for one in content.unread if one.key not in ("records", "curves")]
-    records = [json.dumps(_record_line(record)) for record in sorted(content.records, key=_order)]
-    curves = [json.dumps(_curve_line(curve)) for curve in sorted(content.curves, key=_curve_order)]
-    for key, lines in (("records", records), ("curves", curves)):
-        lines += [one.text for one in content.unread if one.key == key]
-        parts.append(f'"{key}": ' + ("[\n" + ",\n".join(lines) + "\n]" if lines else "[]"))
-    listed = [json.dumps(_candidate_line(one)) for one in content.candidates]
-    if listed:
-        parts.append('"candidates": [\n' + ",\n".join(listed) + "\n]")
+    parts += [f"{json.dumps(one.key)}: {one.text}" for one in content.unread if one.key not in LISTS]
+    lists: dict[str, Iterable[Any]] = {
+        "records": sorted(content.records, key=place),
+        "curves": map(with_numbers, sorted(content.curves, key=place)),
+        "candidates": content.candidates,
+    }
+    for key, entries in lists.items():
+        lines = [*map(line_of, entries), *(one.text for one in content.unread if one.key == key)]
+        if lines or key != "candidates":
+            parts.append(f'"{key}": ' + ("[\n" + ",\n".join(lines) + "\n]" if lines else "[]"))
     return ",\n".join(parts) + "}\n"
 
 
-def _candidate_line(one: Candidate) -> dict[str, Any]:
-    return {"space": one.space, "rung": one.rung, "use": one.use, "constants": one.config.constants}
+class _AnyLine(Struct):
+    """A line of any kind: only its rung is read."""
+
+    rung: str = ""
 
 
-def _order(record: Record) -> tuple[Any, ...]:
-    p = record.problem
-    extents = (p.layout, p.M * p.N * p.K, p.M, p.N, p.batch) if p else ()
-    return (rungs.find(record.rung).number, record.rung, record.config.segment, record.device or "", *extents)
+class _Outer(Struct):
+    """The outer level of a file, of which each list and each group of numbers is decoded when it is asked for."""
+
+    schema: int
+    arch: str
+    shared_limit: Annotated[int, Meta(ge=1, le=2**24)]  # bytes of shared memory of a block
+    fitted: Raw = Raw()
+    search_limits: Raw = Raw()
+    records: list[Raw] = []
+    curves: list[Raw] = []
+    candidates: list[Raw] = []
 
 
-def _curve_order(curve: Curve) -> tuple[Any, ...]:
-    """Return a sort key. Curves of one rung, order and device stay in their order, the most useful config first."""
-    return (rungs.find(curve.rung).number, curve.rung, curve.config.segment, curve.device)
+_ANY = Decoder(_AnyLine)
 
 
-def _record_line(record: Record) -> dict[str, Any]:
-    p = record.problem
-    line: dict[str, Any] = {
-        "rung": record.rung,
-        "device": record.device,
-        "problem": None if p is None else _problem_line(p),
-        "constants": record.config.constants,
-        "origin": record.origin,
-    }
-    if record.ms is None or record.tools is None or p is None:
-        return line | {"source": record.source}
-    return line | {
-        "ms": _rounded(record.ms),
-        "tflops": _rounded(tflops(p, _rounded(record.ms))),  # so that reading and writing changes nothing
-        "cublas_ratio": None if record.cublas_ratio is None else round(record.cublas_ratio, 4),
-        **_tools_line(record.tools),
-    }
+class _File:
+    """A tuning file of which only the outer level has been decoded, or a `RecordError`."""
+
+    def __init__(self, text: bytes, arch: str) -> None:
+        self._text, self._outer = text, strict_json.decode(text, _Outer)
+        if self._outer.schema != SCHEMA:
+            raise RecordError(f"its schema is {self._outer.schema}, this version reads {SCHEMA}")
+        if self._outer.arch != arch:
+            raise RecordError(f"it is for {self._outer.arch!r}, not {arch}")
+
+    def content(self) -> Content:
+        """Return all that the file holds."""
+        outer, known = self._outer, _Outer.__struct_fields__
+        header = strict_json.decode(self._text, dict[str, Raw]).items()
+        unread = [Unread(key, strict_json.one_line(bytes(text))) for key, text in header if key not in known]
+        records, curves, listed = (entries_of(key, getattr(outer, key), unread) for key in LISTS)
+        limits = _numbers(outer.search_limits, "search limits", SearchLimits)
+        return Content(outer.arch, outer.shared_limit, records, curves, tuple(unread), self.fitted, limits, listed)
+
+    def of_rung(self, name: str) -> Content:
+        """Return the records and curves of one rung.
+
+        Lines that name no rung are read with those of the first rung that is asked for, and are wrong.
+        """
+        unread: list[Unread] = []
+        records, curves = (
+            entries_of(key, (*lines.get(name, ()), *lines.pop("", ())), unread) for key, lines in self._by_rung.items()
+        )
+        return Content(self._outer.arch, self._outer.shared_limit, records, curves, tuple(unread))
+
+    @cached_property
+    def fitted(self) -> Fitted | None:
+        """The fitted numbers, if there are any."""
+        return _numbers(self._outer.fitted, "fitted", Fitted)  # type: ignore[no-any-return]
+
+    @cached_property
+    def _by_rung(self) -> dict[str, dict[str, list[Raw]]]:
+        """The lines of records and of curves by the rung that they name; "" for those that name none."""
+        found: dict[str, dict[str, list[Raw]]] = {"records": {}, "curves": {}}
+        for key, groups in found.items():
+            for text in getattr(self._outer, key):
+                groups.setdefault(_rung_of(text), []).append(text)
+        return found
 
 
-def _problem_line(problem: Problem) -> dict[str, Any]:
-    """Return the fields of a problem, the batch only where there is one, so that older versions can read the others."""
-    return {name: value for name, value in as_data(problem).items() if name != "batch" or value > 1}
+def _rung_of(text: Raw) -> str:
+    """Return the name of the rung that a line is of, "" if there is none."""
+    try:
+        return rungs.find(strict_json.decode_with(_ANY, text).rung).name
+    except (RecordError, UnknownRungError):
+        return ""
 
 
-def _curve_line(curve: Curve) -> dict[str, Any]:
-    points = {layout: [(M, N, K, _rounded(ms)) for M, N, K, ms in rows] for layout, rows in curve.points.items()}
-    numbers, costs = _numbers(curve, points), [round(cost, 3) for cost in curve.accumulators_cost]
-    return {
-        "rung": curve.rung,
-        "device": curve.device,
-        "multiprocessors": curve.multiprocessors,
-        "constants": curve.config.constants,
-        "blocks_per_sm": curve.blocks_per_sm,
-        "calibration": round(curve.calibration, 3),
-        "accumulators_cost": costs if len({*costs}) > 1 else costs[0],
-        "points": points,
-        **({} if numbers is None else {"numbers": _numbers_line(numbers)}),
-        **_tools_line(curve.tools),
-    }
-
-
-def _numbers_line(numbers: CurveNumbers) -> list[Any]:
-    """Return the numbers as a file has them: in their order, and a straight line without a bend."""
-    straight = [[line[: 4 if line.bend else 2] for line in lines] for lines in numbers.lines]
-    return [*structs.astuple(structs.replace(numbers, lines=straight))]
-
-
-def _numbers(curve: Curve, points: Points) -> CurveNumbers | None:
-    """Return the numbers of a curve with these points, which are rounded, or None if they are too few.
-
-    Only curves of the default rungs have them, because only a first call that names no rung must not wait for a fit.
-    """
-    if rungs.find(curve.rung) not in rungs.DEFAULTS:
+def _numbers(text: Raw, what: str, kind: type[Any]) -> Any:
+    """Return the numbers of a section, if there is one. Each must be there, although the class has defaults."""
+    if not bytes(text):
         return None
     try:
-        return numbers_of(structs.replace(curve, points=points))
-    except ValueError:
-        return None
-
-
-def _tools_line(tools: Tools) -> dict[str, str]:
-    return {"driver": tools.driver, "nvrtc": tools.nvrtc, "date": tools.date}
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.5g}")
+        missing = {*kind.__struct_fields__} - strict_json.decode(bytes(text), dict[str, Raw]).keys()
+        if missing:
+            raise RecordError(f"{sorted(missing)} are missing")
+        return strict_json.decode(bytes(text), kind)
+    except RecordError as error:
+        raise RecordError(f"its {what} numbers cannot be read: {error}") from error

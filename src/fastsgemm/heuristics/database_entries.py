@@ -1,358 +1,324 @@
-"""The entries of a tuning file as data classes: records, curves, fitted numbers and candidates.
+"""The entries of a tuning file, as a file has them: records, curves and candidates.
 
-``tuning_db/README.md`` describes the format of the files.
+Each class declares what its fields may be, and `line_of` writes what `entries_of` reads. ``tuning_db/README.md``
+describes the format of the files.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, NamedTuple
+from functools import cached_property
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Raw, Struct, field, to_builtins
+from msgspec.json import Decoder
+from msgspec.structs import asdict, replace
 
+from fastsgemm import rungs, strict_json
 from fastsgemm.config import Config
-from fastsgemm.problem import LAYOUTS, Problem
+from fastsgemm.errors import RecordError
+from fastsgemm.heuristics import curve_problems
+from fastsgemm.heuristics.fitted import CurveNumbers, Fitted, SearchLimits
+from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem
 
 SCHEMA = 5  # of the files
 GENERIC = "generic"  # the file whose records are legal on every architecture
 
-_MOST = 1e30  # of a stored number: the product of several is still a float64
-Least0 = Annotated[float, Meta(ge=0.0, le=_MOST)]
-Factor = Annotated[float, Meta(ge=1e-30, le=_MOST)]
-AtLoads = tuple[Factor, Factor, Factor]
-Factors = tuple[AtLoads, AtLoads]
-Row = tuple[int, int, int, float]  # M, N, K and ms
-Points = Mapping[str, Sequence[Row]]  # by layout
-Needs = tuple[tuple[int, int], ...]  # steps of k, ascending, and how many chains a sum of so many needs
+Text = Annotated[str, Meta(min_length=1)]
+Date = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\d$")]
+Extent = Annotated[int, Meta(ge=1, le=MAX_EXTENT)]
+Layout = Literal["NN", "NT", "TN", "TT"]
+Ms = Annotated[float, Meta(ge=1e-6, le=1e9)]  # a nanosecond to 12 days
+Rate = Annotated[float, Meta(ge=1e-12, le=1e12)]  # TFLOP/s, or a speed relative to cuBLAS
+Multiprocessors = Annotated[int, Meta(ge=1, le=2**16)]
+_Cost = Annotated[float, Meta(ge=0.0, le=10.0)]
+# By layout, or one number for all. msgspec 0.22 misreads a union with a tuple of fixed length, so this is a list.
+AccumulatorsCost = Annotated[list[_Cost], Meta(min_length=4, max_length=4)] | _Cost
+Row = tuple[Extent, Extent, Extent, Ms]  # M, N, K and the time
+Points = Mapping[Layout, Sequence[Row]]
+
+_ORDER = (
+    "space", "rung", "use", "device", "multiprocessors", "problem", "constants", "origin", "source", "blocks_per_sm",
+    "calibration", "accumulators_cost", "points", "numbers", "ms", "tflops", "cublas_ratio", "driver", "nvrtc", "date",
+)  # fmt: skip
 
 
 class Tools(Struct, frozen=True):
-    """What a measurement was made with.
+    """What a measurement was made with."""
 
-    Attributes
-    ----------
-    driver, nvrtc : str
-        Versions.
-    date : str
-        Year-month-day.
-    """
-
-    driver: str
+    driver: str  # its version, as of NVRTC
     nvrtc: str
-    date: str
+    date: str  # year-month-day
 
     def __str__(self) -> str:
         return f"driver {self.driver}, NVRTC {self.nvrtc}, {self.date}"
 
 
-class Record(Struct, frozen=True):
-    """One known-good choice of constants.
+class Entry(Struct, frozen=True, dict=True, kw_only=True, forbid_unknown_fields=True):
+    """An entry of any kind. Making one with constants that are no config of its rung raises `ConfigError`."""
 
-    Attributes
-    ----------
-    arch : str
-        The architecture of the file it is in, or ``generic``.
-    device : str or None
-        The device it was found on; None for one that holds for all.
-    rung : str
-    problem : Problem or None
-        The problem it was found for; None for one that holds for all.
-    config : Config
-    origin : str
-        ``measured``, ``published`` or ``hand-picked``.
-    source : str
-        Where a published one is from, or what a measured one was measured with.
-    ms : float or None
-        Device time of a measured one.
-    cublas_ratio : float or None
-        Its speed over that of cuBLAS in the same run, where there was cuBLAS.
-    tools : Tools or None
-        Of a measured one.
-    user : bool
-        It comes from the user's own tuning.
-    """
+    rung: Text
+    constants: dict[str, int]  # those of the config; one that is left out has its default
 
-    arch: str
-    device: str | None
-    rung: str
-    problem: Problem | None
-    config: Config
-    origin: str
-    source: str
-    ms: float | None = None
-    cublas_ratio: float | None = None
-    tools: Tools | None = None
-    user: bool = False
+    def __post_init__(self) -> None:
+        # Past the lock of the property: a first call makes hundreds of these.
+        vars(self)["config"] = Entry.config.func(self)  # type: ignore[attr-defined]
+
+    @cached_property
+    def config(self) -> Config:
+        """The config of these constants."""
+        return rungs.find(self.rung).config.from_constants(self.constants)
+
+
+class ProblemLine(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A problem as a file has it."""
+
+    M: Extent
+    N: Extent
+    K: Extent
+    layout: Layout
+    batch: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 1  # a record of one product has none
+    symmetric: bool = False
+
+    @classmethod
+    def of(cls, p: Problem) -> ProblemLine:
+        """Return a problem as a file has it."""
+        return cls(p.M, p.N, p.K, p.layout, p.batch, p.symmetric)  # type: ignore[arg-type]  # a layout is a str there
 
     @property
-    def place(self) -> tuple[str | None, str, int, Problem | None]:
-        """What a file has one record for: device, rung, order of summation and problem."""
-        return self.device, self.rung, self.config.segment, self.problem
+    def problem(self) -> Problem:
+        """The same as `Problem`."""
+        return Problem(self.M, self.N, self.K, self.layout, self.batch, self.symmetric)
+
+
+class Record(Entry, frozen=True, kw_only=True, tag_field="origin"):
+    """One known-good choice of constants. The class of a record says where it is from."""
+
+    device: Text | None  # the device it was found on; None for one that holds for all
+    written: ProblemLine | None = field(name="problem")  # the problem it was found for; None for one that holds for all
+
+    @cached_property
+    def problem(self) -> Problem | None:
+        """The problem it was found for."""
+        return None if self.written is None else self.written.problem
+
+    @property
+    def origin(self) -> str:
+        """Where it is from: ``measured``, ``published`` or ``hand-picked``."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def source(self) -> str:
+        """Where a published one is from, or what a measured one was measured with."""
+        raise NotImplementedError
+
+    @property
+    def ms(self) -> float | None:
+        """Device time of a measured one."""
+        return None
+
+
+class Published(Record, frozen=True, kw_only=True, tag="published"):
+    """A record from somebody else."""
+
+    source: Text  # where it is from
+
+
+class HandPicked(Published, frozen=True, kw_only=True, tag="hand-picked"):
+    """A record that nobody measured; `source` says why it was picked."""
+
+
+class Measured(Record, frozen=True, kw_only=True, tag="measured"):
+    """A record that was measured."""
+
+    device: Text
+    written: ProblemLine = field(name="problem")
+    ms: Ms  # device time
+    tflops: Rate  # the rate that follows
+    cublas_ratio: Rate | None  # its speed over that of cuBLAS in the same run, where there was cuBLAS
+    driver: Text  # this and the next two: see `Tools`
+    nvrtc: Text
+    date: Date
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rate = tflops(self.problem, self.ms)
+        if abs(self.tflops - rate) > 0.02 * self.tflops + 0.001:
+            raise RecordError(f"{self.ms} ms are {rate:.3f} TFLOP/s, not {self.tflops}")
+
+    @classmethod
+    def of(
+        cls, rung: str, device: str, problem: Problem, config: Config, ms: float, ratio: float | None, tools: Tools
+    ) -> Measured:
+        """Return the record of a measurement."""
+        return cls(
+            rung=rung,
+            device=device,
+            written=ProblemLine.of(problem),
+            constants=config.constants,
+            ms=ms,
+            tflops=tflops(problem, ms),
+            cublas_ratio=ratio,
+            **asdict(tools),
+        )
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The problem it was measured on."""
+        return self.written.problem
+
+    @property
+    def source(self) -> str:
+        """What it was measured with."""
+        return str(Tools(self.driver, self.nvrtc, self.date))
 
 
 def points_of(times: Iterable[tuple[Problem, float]]) -> Points:
     """Return measured times in ms as a curve has them."""
-    points: dict[str, list[Row]] = {}
+    points: dict[Any, list[Row]] = {}
     for p, ms in times:
         points.setdefault(p.layout, []).append((p.M, p.N, p.K, ms))
     return points
 
 
-class Line(NamedTuple):
-    """Time at one load in ms: ``start + slope * K``, and ``extra * (K - bend)`` more where K is less than `bend`.
+class Curve(Entry, frozen=True, kw_only=True):
+    """Times of one config over many shapes, from which its time on others is predicted."""
 
-    Attributes
-    ----------
-    start, slope : float
-    bend : float
-        0 if the time is one straight line.
-    extra : float
-    """
+    device: Text  # the device they were measured on
+    multiprocessors: Multiprocessors  # of that device
+    # That fit on one of them at a time: the fewer of those with and without partial accumulators. Only without them in
+    # a quick run, where slices make four chains, and where shared memory has no room for them.
+    blocks_per_sm: Annotated[int, Meta(ge=1, le=32)]  # the most on every architecture
+    # How many times longer the steps of K take on other problems than the points say, as measured on some.
+    calibration: Annotated[float, Meta(ge=0.1, le=10.0)] = 1.0
+    # Time with partial accumulators over the time without, in layouts NN, NT, TN and TT, or in all of them; 0: not
+    # measured for this config, see `fastsgemm.heuristics.fitted.Fitted`.
+    accumulators_cost: AccumulatorsCost = 0.0
+    points: Points  # for each layout the measured times: M, N, K and ms
+    numbers: CurveNumbers | None = None  # what the points give, if it is stored: of the default rungs
+    driver: Text  # this and the next two: see `Tools`
+    nvrtc: Text
+    date: Date
 
-    start: Least0
-    slope: Least0
-    bend: Least0 = 0.0
-    extra: Annotated[float, Meta(ge=-_MOST, le=_MOST)] = 0.0
-
-    def at(self, depth: float) -> float:
-        """Return the time at this depth."""
-        return self.start + self.slope * depth + self.extra * min(depth - self.bend, 0.0)
-
-
-class CurveNumbers(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What `fastsgemm.heuristics.curve_fit` makes of the points of a curve, in the order in which a file has it.
-
-    Attributes
-    ----------
-    tail : (float, float)
-        What a ragged last tile costs, in steps of k: once, and for each of its steps.
-    lines : tuple of tuple of Line
-        Of aligned and of ragged operands, one for each of `fastsgemm.heuristics.curve_problems.loads`.
-    layouts : three times ((float, float, float), (float, float, float))
-        For each of `curve_problems.LAYOUTS` the time of the steps of K relative to NN, for aligned and for ragged
-        operands: at each of `curve_problems.CurveProblems.layout_loads`.
-    bandwidth : four times float
-        Bytes of A and B that a ms reads, at most: where most of them are of a row-major A, of a column-major A, of a
-        row-major B and of a column-major B.
-    guard : float
-        Slowdown of reading where C is smaller than a tile and the copies check bounds.
-    shared : float
-        Share of the time of reading that rows of tiles have in common, because they read the same part of B.
-    """
-
-    tail: tuple[Least0, Least0]
-    lines: tuple[tuple[Line, ...], tuple[Line, ...]]
-    layouts: tuple[Factors, Factors, Factors]
-    bandwidth: tuple[Factor, Factor, Factor, Factor]
-    guard: Annotated[float, Meta(ge=1.0, le=_MOST)]
-    shared: Annotated[float, Meta(ge=0.0, le=1.0)]
-
-
-class Curve(Struct, frozen=True):
-    """Times of one config over many shapes, from which its time on others is predicted.
-
-    Attributes
-    ----------
-    arch : str
-    device : str
-        The device they were measured on.
-    multiprocessors : int
-        Of that device.
-    rung : str
-    config : Config
-    blocks_per_sm : int
-        That fit on one of them at a time: the fewer of those with and without partial accumulators. Only without them
-        in a quick run, where slices make four chains, and where shared memory has no room for them.
-    points : mapping
-        For each layout the measured times: M, N, K and ms.
-    tools : Tools
-    user : bool
-        It comes from the user's own tuning.
-    calibration : float
-        How many times longer the steps of K take on other problems than the points say, as measured on some.
-    accumulators_cost : tuple of float
-        Time with partial accumulators over the time without, in layouts NN, NT, TN and TT; 0: not measured for this
-        config, see `Fitted`.
-    numbers : CurveNumbers or None
-        What the points give, if it is stored.
-    """
-
-    arch: str
-    device: str
-    multiprocessors: int
-    rung: str
-    config: Config
-    blocks_per_sm: int
-    points: Points
-    tools: Tools
-    user: bool = False
-    calibration: float = 1.0
-    accumulators_cost: tuple[float, ...] = (0.0,) * len(LAYOUTS)
-    numbers: CurveNumbers | None = None
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(0.0 < cost < 1.0 for cost in self.costs):  # accumulators would save time
+            raise RecordError(f"an accumulators_cost must be 0 or at least 1, got {self.accumulators_cost}")
+        if self.numbers is not None:
+            counts, loads = [len(lines) for lines in self.numbers.lines], len(curve_problems.loads(self.blocks_per_sm))
+            if counts != [loads, loads]:
+                raise RecordError(f"the numbers of a curve need {loads} lines twice, one a load, got {counts}")
 
     @property
-    def origin(self) -> str:
-        """What a time of it is."""
-        return "predicted"
+    def costs(self) -> tuple[float, ...]:
+        """What accumulators cost in each layout."""
+        cost = self.accumulators_cost
+        return tuple(cost) if isinstance(cost, list) else (cost,) * len(LAYOUTS)
 
     @property
     def source(self) -> str:
         """What it was measured with."""
-        return f"from {self.tools}"
+        return str(Tools(self.driver, self.nvrtc, self.date))
 
     @property
     def times(self) -> dict[Problem, float]:
         """The measured time of each problem in ms."""
         return {Problem(M, N, K, layout): ms for layout, rows in self.points.items() for M, N, K, ms in rows}
 
-
-class Fitted(Struct, frozen=True):
-    """Numbers of the heuristics that were measured on a device of an architecture.
-
-    The defaults hold where no file has any: nothing costs more, and no sum gets partial accumulators.
-
-    Attributes
-    ----------
-    accumulators_cost : float
-        Time with partial accumulators over the time without, for configs of which it was not measured. How many they
-        are matters less than what they take from the main loop: registers, and shared memory for other blocks.
-    long_sums : dict
-        For each kind of problem (see `fastsgemm.heuristics.partial_accumulators.kind`) pairs of elements of C and of
-        what sums need, by ascending elements. For a C of at most so many elements (None: any number) each pair of steps
-        of k and of chains says how many chains a sum of at least so many steps needs.
-    reduction_ms : float
-        Least time of the second kernel of split-K.
-    reduction_ms_per_part : float
-        What each part of K adds to the time of that kernel, besides its bytes.
-    reduction_bytes_per_ms : float
-        Rate at which it reads and writes partial sums, which are mostly in L2.
-    peeled_tiles : int
-        Most tiles of K for which rung 9 computes the end of K first, where the end is less than a tile. With few tiles
-        that saves a wait for a copy; with more, the main loop without it is faster, because the compiler makes better
-        code of it.
-    packing_ms : float
-        Time of packing an operand of no elements, which is mostly the launch. A and B have one each.
-    packing_bytes_per_ms : float
-        Rate at which operands are packed, in bytes read and written. 0: not measured, and no operand is packed.
-    odd_store_bytes_per_ms : float
-        Rate of the time that is lost where C is stored float by float although packed operands are read 16 bytes at a
-        time, in bytes of C. The curves know only problems where both or none are.
-    """
-
-    accumulators_cost: float = 1.0
-    long_sums: dict[str, tuple[tuple[int | None, Needs], ...]] = field(default_factory=dict)
-    reduction_ms: float = 0.0
-    reduction_ms_per_part: float = 0.0
-    reduction_bytes_per_ms: float = 1e12
-    peeled_tiles: int = 0
-    packing_ms: float = 0.0
-    packing_bytes_per_ms: float = 0.0
-    odd_store_bytes_per_ms: float = 1e12
+    @property
+    def rounded(self) -> Curve:
+        """The curve with numbers rounded as a file has them."""
+        points = {layout: [(M, N, K, rounded(ms)) for M, N, K, ms in rows] for layout, rows in self.points.items()}
+        costs = [round(cost, 3) for cost in self.costs]
+        cost = costs if len({*costs}) > 1 else costs[0]
+        return replace(self, points=points, calibration=round(self.calibration, 3), accumulators_cost=cost)
 
 
-class SearchLimits(Struct, frozen=True):
-    """Which legal configs of a search space are worth their compilation, as found on an H200.
+class Candidate(Entry, frozen=True, kw_only=True):
+    """A config that tuning tries by name, not as one of a grid."""
 
-    *Results* are the elements of C that a block computes. The defaults are those of an empty database, which limits
-    nothing that the hardware allows.
-
-    Attributes
-    ----------
-    most_threads : int
-        Threads of a block. Beyond this, every barrier waits for too many warps.
-    large_results, least_thread_results : int
-        From so many results on, a thread must compute at least so many.
-    most_stage_floats : int
-        Shared memory of a stage of rung 9, in floats. A smaller stage hides the copies too and leaves room for other
-        blocks.
-    most_sliced_results : int
-        Results of a block with sliced-K. A larger tile has warps enough.
-    most_three_stage_results, most_four_stage_results : int
-        Results of a block with three or four stages, which has little time for each.
-    least_scattered_results : int
-        Results of a block with two stages and CP_ASYNC of 2. It saves registers, and a smaller tile has enough.
-    most_async_results : int
-        Results of a block with CP_ASYNC of 1. A larger tile has no registers left for copies.
-    most_unsliced_k : int
-        BK without sliced-K.
-    slice_k : (int, int)
-        Least and most steps of a tile that a slice gets with sliced-K.
-    """
-
-    most_threads: int = 1024
-    large_results: int = 2**31
-    least_thread_results: int = 1
-    most_stage_floats: int = 2**31
-    most_sliced_results: int = 2**31
-    most_three_stage_results: int = 2**31
-    most_four_stage_results: int = 2**31
-    least_scattered_results: int = 0
-    most_async_results: int = 2**31
-    most_unsliced_k: int = 2**31
-    slice_k: tuple[int, int] = (1, 2**31)
-
-
-class Candidate(Struct, frozen=True):
-    """A config that tuning tries by name, not as one of a grid.
-
-    Attributes
-    ----------
-    space : str
-        The search space.
-    rung : str
-    use : str
-        ``quick``: in a quick run. ``picked``: beside the grid of the space.
-    config : Config
-    """
-
-    space: str
-    rung: str
-    use: str
-    config: Config
+    space: Text  # the search space
+    # `quick`: in a quick run. `picked`: beside the grid of the space.
+    use: Text
 
 
 class Unread(Struct, frozen=True):
-    """A part of a file that this version cannot use, of a later one for example. It stays in the file.
+    """A part of a file that this version cannot use, of a later one for example. It stays in the file."""
 
-    Attributes
-    ----------
-    key : str
-        ``records`` or ``curves`` for a line of them, or a key of the header.
-    text : str
-        JSON.
-    """
-
-    key: str
-    text: str
+    key: str  # `records`, `curves` or `candidates` for a line of them, or a key of the header
+    text: str  # JSON
+    fault: str = ""  # what is wrong with the line
 
 
 class Content(Struct, frozen=True):
-    """What one file holds.
-
-    Attributes
-    ----------
-    arch : str
-    shared_limit : int
-        Shared memory that a block may opt in to on this architecture, in bytes.
-    records : tuple of Record
-    curves : tuple of Curve
-    unread : tuple of Unread
-    fitted : Fitted or None
-    search_limits : SearchLimits or None
-    candidates : tuple of Candidate
-        Only shipped files have these three; the last two are in the generic file.
-    """
+    """What one file holds."""
 
     arch: str
-    shared_limit: int
+    shared_limit: int  # shared memory that a block may opt in to on this architecture, in bytes
     records: tuple[Record, ...] = ()
     curves: tuple[Curve, ...] = ()
     unread: tuple[Unread, ...] = ()
     fitted: Fitted | None = None
     search_limits: SearchLimits | None = None
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[Candidate, ...] = ()  # only shipped files have these three; the last two are in the generic file
+
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong with lines of it."""
+        return [one.fault for one in self.unread if one.fault]
+
+
+Evidence = Record | Curve  # of a choice
+# What reads a line of each list of a file. A decoder looks at a type once.
+LISTS: dict[str, Decoder[Any]] = {
+    "records": Decoder(Measured | Published | HandPicked),
+    "curves": Decoder(Curve),
+    "candidates": Decoder(Candidate),
+}
+
+
+def entries_of(key: str, lines: Iterable[Raw], unread: list[Unread]) -> tuple[Any, ...]:
+    """Return the entries of a list of a file, and add the lines that are none to `unread`."""
+    found = []
+    for text in lines:
+        try:
+            found.append(strict_json.decode_with(LISTS[key], text))
+        except RecordError as error:
+            shown = strict_json.one_line(bytes(text))
+            unread.append(Unread(key, shown, f"{error} in {shown[:300]}"))
+    return tuple(found)
+
+
+def line_of(entry: Entry) -> str:
+    """Return the line of an entry in a file, where numbers of a measured record are rounded."""
+    data = to_builtins(entry) | {"constants": entry.config.constants}
+    if isinstance(entry, Measured):
+        ms, ratio = rounded(entry.ms), entry.cublas_ratio
+        data |= {"ms": ms, "tflops": rounded(tflops(entry.problem, ms)), "cublas_ratio": ratio and round(ratio, 4)}
+    if data.get("numbers") is None:
+        data.pop("numbers", None)
+    else:  # a straight line is written without a bend
+        data["numbers"][1] = [[one[: 4 if one[2] else 2] for one in lines] for lines in data["numbers"][1]]
+    return json.dumps({key: data[key] for key in _ORDER if key in data})
+
+
+def place(entry: Evidence) -> tuple[Any, ...]:
+    """Return what a file has one record or the curves of one run for, as a sort key.
+
+    That is rung, order of summation and device, and of a record its problem. Curves of one place stay in their order,
+    the most useful config first.
+    """
+    p = entry.problem if isinstance(entry, Record) else None
+    of_problem = (p.layout, p.M * p.N * p.K, p.M, p.N, p.batch, p.symmetric) if p else ()
+    return rungs.find(entry.rung).number, entry.rung, entry.config.segment, entry.device or "", *of_problem
 
 
 def tflops(problem: Problem, ms: float) -> float:
     """Return the rate of a product that took `ms`, in TFLOP/s."""
     return problem.flops / ms / 1e9
+
+
+def rounded(value: float) -> float:
+    """Return a time or a rate with the digits that a file has."""
+    return float(f"{value:.5g}")

@@ -15,7 +15,7 @@ from fastsgemm.heuristics import choice, database, fp16x3, fp16x3_rates
 from fastsgemm.heuristics.choice import Choice, Share
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
 from fastsgemm.problem import Problem, as_data, checked, dtypes_of, of, spell
-from fastsgemm.request import of_problem, resolve
+from fastsgemm.request import Request, of_problem, resolve
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
 _SHOWN = 4  # other ways
@@ -41,6 +41,8 @@ class Explanation:
     precision : str
     ways : tuple of Choice
         The ways that were compared, the one that is taken first; none where rung 11 is taken.
+    evidence : str
+        What the choice rests on, in words; empty where rung 11 is taken.
     """
 
     device: DeviceInfo
@@ -48,6 +50,7 @@ class Explanation:
     choice: Choice
     precision: str = "ieee"
     ways: tuple[Choice, ...] = ()
+    evidence: str = ""
 
     @property
     def rung(self) -> str:
@@ -101,7 +104,7 @@ class Explanation:
         return asked | {
             "constants": found.config.constants,
             "rule": found.rule,
-            "evidence": _evidence(found),
+            "evidence": self.evidence,
             "triangle": found.triangle,
             "packed": list(found.packed),
             "shares": [_share(one) for one in found.shares],
@@ -137,7 +140,7 @@ class Explanation:
         lines += [
             f"constants  {found.config}",
             f"rule       {found.rule}: {_RULES[found.rule]}",
-            f"evidence   {_evidence(found)}",
+            f"evidence   {self.evidence}",
         ]
         if found.triangle:
             lines.append(_SYMMETRIC)
@@ -191,15 +194,16 @@ def _of_rung_11(problem: Problem, found: Choice) -> list[str]:
     return lines
 
 
-def _evidence(choice: Choice) -> str:
+def _evidence(choice: Choice, device: DeviceInfo) -> str:
     found = choice.evidence
     assert found is not None
-    where = "yours" if found.user else "shipped"
-    place = "every architecture" if found.arch == GENERIC else found.device or found.arch
+    arch, user = database.origin_of(found, device.arch)
+    where = "yours" if user else "shipped"
+    place = "every architecture" if arch == GENERIC else found.device or arch
     if isinstance(found, Record):
         at = "" if found.problem is None else f" at {spell(found.problem)}"
         return f"{found.origin} record for {place}{at} ({where}; {found.source})"
-    return f"measured times on {place} ({where}; {found.tools})"
+    return f"measured times on {place} ({where}; {found.source})"
 
 
 def explain(
@@ -271,10 +275,16 @@ def explain(
     if request.tensor_cores and request.rung is not None:  # what `sgemm` refuses where rung 11 is asked for
         fp16x3.require_tensor_cores(device_info)
         fp16x3.require_batch(problem.batch)
-    operands = variants.dense_operands(problem)
-    found = choice.choose(device_info, request, *operands, extents=variants.extents_of(problem))
-    ways = () if found.tile is not None else choice.ways(device_info, request, *operands, variants.extents_of(problem))
-    return Explanation(device_info, problem, found, request.precision, ways)
+    return explained(device_info, problem, request)
+
+
+def explained(device: DeviceInfo, problem: Problem, request: Request) -> Explanation:
+    """Say the same of a device that need not be part of the data."""
+    asked = device, request, *variants.dense_operands(problem), variants.extents_of(problem)
+    found = choice.choose(*asked)
+    if found.tile is not None:
+        return Explanation(device, problem, found, request.precision)
+    return Explanation(device, problem, found, request.precision, choice.ways(*asked), _evidence(found, device))
 
 
 def device_at(place: int | str) -> DeviceInfo:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from fastsgemm.config import Fp16x3Config
-from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
+from fastsgemm.device import DeviceInfo, DeviceTraits
 from fastsgemm.errors import ConfigError, DeviceError, ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import splitting
@@ -62,8 +62,9 @@ def check_config(device: DeviceTraits, config: TileConfig) -> None:
         raise ConfigError(f"illegal config for rung fp16x3 ({config}): {'; '.join(map(str, found))}")
 
 
+@cached
 def choose(
-    device: DeviceTraits,
+    device: DeviceInfo,
     problem: Problem,
     request: Request,
     direct: bool = False,
@@ -73,7 +74,7 @@ def choose(
 
     Parameters
     ----------
-    device : DeviceTraits
+    device : DeviceInfo
     problem : Problem
         With a row-major C.
     request : Request
@@ -83,13 +84,6 @@ def choose(
     rival : (str, float or None), optional
         Rung and time of the IEEE kernel that would compute it. Default: that of dense float32 operands.
     """
-    return _choose(info_of(device), problem, request, direct, rival)
-
-
-@cached
-def _choose(
-    device: DeviceInfo, problem: Problem, request: Request, direct: bool, rival: tuple[str, float | None] | None
-) -> Choice:
     arch, forced, triangle = device.arch, request.rung is not None, bool(request.sym)
     ieee = Choice((), triangle=triangle)
     if not supported(arch):

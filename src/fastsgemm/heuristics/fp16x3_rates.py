@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, to_builtins
 from msgspec.json import Decoder
-from msgspec.structs import asdict
 
 from fastsgemm import private_files, resources, strict_json
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
@@ -22,36 +22,33 @@ from fastsgemm.errors import ConfigError, RecordError
 from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database import cached
-from fastsgemm.heuristics.database_entries import GENERIC, Tools
-from fastsgemm.heuristics.database_reading import Date, Extent, Multiprocessors, Text
+from fastsgemm.heuristics.database_entries import GENERIC, Date, Extent, Multiprocessors, Text
 from fastsgemm.progress import warn
 
-_SCHEMA = 1
 _FOLDER = "fp16x3"  # in the tuning database, and in the user's data folder
 _HOPPER = "sm_90"  # the architecture with wgmma
 _MOST_BYTES = 1 << 20  # of a file: a shipped one has 2 kB
 Positive = Annotated[float, Meta(ge=1e-9, le=1e9)]  # so that a predicted time is a finite number
 
 
-class Tile(Struct, frozen=True):
-    """A config that was measured.
+class _Part(Struct, frozen=True, dict=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A part of a file, as a file has it; ``tuning_db/README.md`` describes the format."""
 
-    Attributes
-    ----------
-    config : Fp16x3Config or Fp16x3MmaConfig
-    least_k : int
-        From this K on it errs no more than one chain of FMAs does.
-    most_k : int or None
-        Up to this K the bound of ``docs/precision.md`` holds; None: for all.
-    step_us, tile_us : float
-        Microseconds of a wave of tiles, one on each SM: for 32 steps of k, and besides.
-    """
 
-    config: TileConfig
-    least_k: int
-    most_k: int | None
-    step_us: float
-    tile_us: float
+class Tile(_Part, frozen=True):
+    """A config that was measured."""
+
+    constants: dict[str, int]  # those that the kernel is compiled for
+    least_k: Extent  # from this K on it errs no more than one chain of FMAs does
+    step_us: Positive  # microseconds of a wave of tiles, one on each SM: for 32 steps of k
+    tile_us: Positive  # and besides
+    most_k: Extent | None = None  # up to this K the bound of `docs/precision.md` holds; None: for all
+
+    @cached_property
+    def config(self) -> TileConfig:
+        """The config of these constants, for mma.sync or for wgmma."""
+        kind: type[TileConfig] = Fp16x3MmaConfig if "WM" in self.constants else Fp16x3Config
+        return kind.from_constants(self.constants | {"SPLIT_K": 1})
 
     def serves(self, K: int, shared_limit: int) -> bool:
         """Return whether it may be used for this K on a device with this much shared memory for a block, in bytes."""
@@ -59,76 +56,37 @@ class Tile(Struct, frozen=True):
         return enough and self.config.shared_bytes <= shared_limit
 
 
-class Times(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the kernels take besides the tiles.
+class Times(_Part, frozen=True):
+    """What the kernels take besides the tiles."""
 
-    Attributes
-    ----------
-    launch_us, kernel_us : float
-        Microseconds on the device: of a call whose operands were split before, without its tiles; and of each further
-        kernel, the one that splits and the one that adds the parts.
-    host_us, host_kernel_us : float
-        On the host, of a call and of each of its kernels: what a small problem takes on an idle device.
-    split_rows_tb_s, split_columns_tb_s, read_tb_s, reduce_tb_s : float
-        10^12 bytes a second: read and written by splitting, read of split operands and of partial sums.
-    """
-
-    launch_us: Positive
-    kernel_us: Positive
-    host_us: Positive
-    host_kernel_us: Positive
-    split_rows_tb_s: Positive
+    launch_us: Positive  # microseconds on the device of a call whose operands were split before, without its tiles
+    kernel_us: Positive  # of each further kernel, the one that splits and the one that adds the parts
+    host_us: Positive  # on the host, of a call: what a small problem takes on an idle device
+    host_kernel_us: Positive  # on the host, of each of its kernels
+    split_rows_tb_s: Positive  # 10^12 bytes a second, read and written by splitting
     split_columns_tb_s: Positive
-    read_tb_s: Positive
-    reduce_tb_s: Positive
+    read_tb_s: Positive  # read of split operands
+    reduce_tb_s: Positive  # read and written of partial sums
 
 
-class Rates(Struct, frozen=True):
-    """What is known of rung 11 on a device.
+class Rates(_Part, frozen=True, kw_only=True):
+    """What is known of rung 11 on a device."""
 
-    Attributes
-    ----------
-    arch, device : str
-        What was measured on.
-    multiprocessors : int
-    tiles : tuple of Tile
-    times : Times
-    tools : Tools
-    least_gflop : dict or None
-        By architecture, from how many 10^9 operations on rung 11 is taken without times; None where times are known.
-    """
-
-    arch: str
-    device: str
-    multiprocessors: int
-    tiles: tuple[Tile, ...]
-    times: Times
-    tools: Tools
-    least_gflop: dict[str, float] | None = None
-
-
-class _TileLine(Struct, forbid_unknown_fields=True):
-    """A tile as a file has it; ``tuning_db/README.md`` describes the format."""
-
-    constants: dict[str, int]
-    least_k: Extent
-    step_us: Positive
-    tile_us: Positive
-    most_k: Extent | None = None
-
-
-class _File(Struct, forbid_unknown_fields=True):
     schema: Literal[1]
-    arch: Text
+    arch: Text  # of the device that was measured
     device: Text
     multiprocessors: Multiprocessors
     times: Times
+    # By architecture, from how many 10^9 operations on rung 11 is taken without times; None where times are known.
+    least_gflop: dict[str, Positive] | None = None
     origin: Literal["measured"]
-    driver: Text
+    driver: Text  # this and the next two: see `fastsgemm.heuristics.database_entries.Tools`
     nvrtc: Text
     date: Date
-    tiles: Annotated[list[_TileLine], Meta(min_length=1)]
-    least_gflop: dict[str, Positive] | None = None
+    tiles: Annotated[tuple[Tile, ...], Meta(min_length=1)]
+
+
+_DECODER = Decoder(Rates)
 
 
 @cached
@@ -178,29 +136,10 @@ def save(rates: Rates) -> Path:
 
 def dumps(rates: Rates) -> str:
     """Return the text of a file: a header, then a line a tile."""
-    header = {
-        "schema": _SCHEMA,
-        "arch": rates.arch,
-        "device": rates.device,
-        "multiprocessors": rates.multiprocessors,
-        "times": asdict(rates.times),
-        **({} if rates.least_gflop is None else {"least_gflop": rates.least_gflop}),
-        "origin": "measured",
-        **asdict(rates.tools),
-    }
-    tiles = ",\n".join(json.dumps(_line(tile)) for tile in rates.tiles)
+    header = to_builtins(rates)
+    del header["tiles"]
+    tiles = ",\n".join(json.dumps(to_builtins(one) | {"constants": one.config.compiled}) for one in rates.tiles)
     return f'{json.dumps(header)[:-1]},\n"tiles": [\n{tiles}\n]}}\n'
-
-
-def _line(tile: Tile) -> dict[str, Any]:
-    most = {} if tile.most_k is None else {"most_k": tile.most_k}
-    return {
-        "constants": tile.config.compiled,
-        "least_k": tile.least_k,
-        "step_us": tile.step_us,
-        "tile_us": tile.tile_us,
-        **most,
-    }
 
 
 def _own(arch: str, device: str) -> Rates | None:
@@ -231,24 +170,21 @@ def parse(path: Path, text: bytes) -> Rates:
         Something is wrong with it; the message begins with `path`.
     """
     try:
-        read = strict_json.decode_with(Decoder(_File), text)
-        tiles = tuple(_tile(line, read.arch) for line in read.tiles)
-        _refuse_gaps(tiles)
+        rates: Rates = strict_json.decode_with(_DECODER, text)
+        for tile in rates.tiles:
+            _check(tile.config, rates.arch)
+        _refuse_gaps(rates.tiles)
     except (ConfigError, RecordError) as error:
         raise RecordError(f"{path}: {error}") from error
-    tools = Tools(read.driver, read.nvrtc, read.date)
-    return Rates(read.arch, read.device, read.multiprocessors, tiles, read.times, tools, read.least_gflop)
+    return rates
 
 
-def _tile(line: _TileLine, arch: str) -> Tile:
-    kind = Fp16x3MmaConfig if "WM" in line.constants else Fp16x3Config  # for mma.sync or for wgmma
-    config: TileConfig = kind.from_constants(line.constants | {"SPLIT_K": 1})
-    if kind not in kinds_of(arch):
+def _check(config: TileConfig, arch: str) -> None:
+    if type(config) not in kinds_of(arch):
         raise ConfigError(f"{arch} cannot run {config!r}")
     broken = config.violations(sys.maxsize)
     if broken:
         raise ConfigError(f"{config!r}: {broken[0]}")
-    return Tile(config, line.least_k, line.most_k, line.step_us, line.tile_us)
 
 
 def _refuse_gaps(tiles: tuple[Tile, ...]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 from fastsgemm import rungs
 from fastsgemm.config import SEGMENT, Config, PipelinedConfig, Violation
@@ -16,14 +16,19 @@ from fastsgemm.heuristics import database
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import Fit, fit
 from fastsgemm.heuristics.database import cached
-from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, Record
+from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, Evidence, HandPicked, Record
 from fastsgemm.problem import Problem, octaves, spell
 from fastsgemm.rungs import Rung
 
 
-@cached
-def knowledge(device: DeviceInfo, only: str | None = None) -> Knowledge:
-    """Return what the database knows for a device, of which a file is read when its first entry is asked for.
+def knows(device: DeviceTraits) -> bool:
+    """Whether the database has records or curves of a default rung for this architecture, generic ones apart."""
+    contents = (database.load(device.arch, rung.name) for rung in rungs.DEFAULTS)
+    return any(content.records or content.curves for content in contents)
+
+
+class Knowledge:
+    """What the database knows for one device. A file is read when its first entry is asked for.
 
     Parameters
     ----------
@@ -31,41 +36,25 @@ def knowledge(device: DeviceInfo, only: str | None = None) -> Knowledge:
     only : str, optional
         ``shipped`` leaves the user's own results out, ``user`` those of this architecture that were shipped.
     """
-    return Knowledge(device, only)
 
-
-def knows(device: DeviceTraits) -> bool:
-    """Whether the database has records or curves of a default rung for this architecture, generic ones apart."""
-    contents = (database.of_rung(device.arch, rung.name) for rung in rungs.DEFAULTS)
-    return any(content.records or content.curves for content in contents)
-
-
-class Knowledge:
-    """What the database knows for one device; see `knowledge`."""
-
-    def __init__(self, device: DeviceInfo, only: str | None) -> None:
-        self.device, self.only = device, only
-        self.fitted = database.fitted(device.arch)
-        self._rungs: dict[tuple[str, bool], OfRung] = {}
-        self._models: dict[tuple[tuple[Rung, ...], bool], CostModel | None] = {}
+    def __init__(self, device: DeviceInfo, only: str | None = None) -> None:
+        self.device, self.fitted = device, database.fitted(device.arch)
+        self._of, self._model = cache(partial(OfRung, device, only)), cache(self._made)
 
     def of(self, rung: Rung, in_order: bool = False) -> OfRung:
         """Return what is known of a rung, as it sums in any order or in one."""
-        key = rung.name, in_order
-        if key not in self._rungs:
-            self._rungs[key] = OfRung(self.device, self.only, rung, in_order)
-        return self._rungs[key]
+        return self._of(rung, in_order)
 
     def model(self, *wanted: Rung, in_order: bool = False) -> CostModel | None:
         """Return the cost model of the curves of these rungs, or None if there are none."""
-        key = wanted, in_order
-        if key not in self._models:
-            fits = [fit for rung in wanted for fit in self.of(rung, in_order).fits]
-            device = self.device
-            self._models[key] = (
-                CostModel(fits, device.multiprocessors, device.shared_limit, self.fitted, in_order) if fits else None
-            )
-        return self._models[key]
+        return self._model(wanted, in_order)
+
+    def _made(self, wanted: tuple[Rung, ...], in_order: bool) -> CostModel | None:
+        fits, device = [fit for rung in wanted for fit in self.of(rung, in_order).fits], self.device
+        return CostModel(fits, device.multiprocessors, device.shared_limit, self.fitted, in_order) if fits else None
+
+
+knowledge = cached(Knowledge)
 
 
 class OfRung:
@@ -82,7 +71,7 @@ class OfRung:
     @property
     def is_measured(self) -> bool:
         """Whether the architecture has records of its own."""
-        return bool(self._of_device.records or self._of_arch.records)
+        return any(content.records for content in self._of_arch)
 
     @property
     def fits(self) -> tuple[Fit, ...]:
@@ -102,8 +91,8 @@ class OfRung:
             warnings.warn(f"{place} is passed over: {broken[0]}", RuntimeWarning, stacklevel=2)
         return None
 
-    def nearest(self, problem: Problem) -> tuple[Record, ...]:
-        """Return the records that can stand for a problem without times, the nearest first.
+    def nearest(self, problem: Problem) -> Record:
+        """Return the nearest record that can stand for a problem without times.
 
         Another layout is farther than any distance in octaves between the extents.
 
@@ -115,7 +104,7 @@ class OfRung:
         for content in self._tiers():
             near = [one for one in content.records if _is_comparable(one, problem) and not self._violations(one.config)]
             if near:
-                return tuple(sorted(near, key=lambda one: self._distance(one.problem, problem)))
+                return min(near, key=lambda one: self._distance(one.problem, problem))
         limit = self._device.shared_limit
         raise ConfigError(
             f"no record of rung {self._rung.name} is legal with {limit} bytes of shared memory; name a config that is, "
@@ -132,17 +121,12 @@ class OfRung:
         return self._rung.violations(config, self._device.shared_limit)
 
     def _tiers(self) -> Iterator[Content]:
-        yield self._of_device
-        yield self._of_arch
+        yield from self._of_arch
         yield self._of_all
 
     @cached_property
-    def _of_device(self) -> Content:
-        return self._tier(self._device.arch, True)
-
-    @cached_property
-    def _of_arch(self) -> Content:
-        return self._tier(self._device.arch, False)
+    def _of_arch(self) -> tuple[Content, Content]:
+        return self._tier(self._device.arch, True), self._tier(self._device.arch, False)
 
     @cached_property
     def _of_all(self) -> Content:
@@ -150,7 +134,7 @@ class OfRung:
 
     def _tier(self, arch: str, here: bool) -> Content:
         """Return the entries of a file that are of this very device, or that are not."""
-        content = database.of_rung(arch, self._rung.name)
+        content = database.load(arch, self._rung.name, None if arch == GENERIC else self._only)
         records = tuple(one for one in content.records if self._holds(one, here))
         curves = tuple(one for one in content.curves if self._holds(one, here))
         return Content(arch, 0, records, curves)
@@ -161,7 +145,7 @@ class OfRung:
         records: dict[Problem | None, list[Record]] = {}
         for content in self._tiers():
             for record in content.records:
-                if record.origin != "hand-picked":
+                if not isinstance(record, HandPicked):
                     records.setdefault(record.problem, []).append(record)
             # Those that were measured for one order come first.
             ordered = sorted(content.curves, key=lambda curve: self._in_order and curve.config.segment == 0)
@@ -170,10 +154,8 @@ class OfRung:
                 return records, fits
         return records, ()
 
-    def _holds(self, entry: Record | Curve, here: bool) -> bool:
+    def _holds(self, entry: Evidence, here: bool) -> bool:
         if (entry.device == self._device.name) is not here:
-            return False
-        if self._only is not None and entry.arch != GENERIC and entry.user is not (self._only == "user"):
             return False
         return _sums_in_order(entry) if self._in_order else not entry.config.segment
 
@@ -200,7 +182,7 @@ def _legal_form(config: Config) -> Config:
     return config.replace(SEGMENT=0) if isinstance(config, PipelinedConfig) and config.SEGMENT else config
 
 
-def _sums_in_order(entry: Record | Curve) -> bool:
+def _sums_in_order(entry: Evidence) -> bool:
     """Whether a record sums in one order, or the config of a curve can: a curve knows nothing of segments."""
     config = entry.config
     if isinstance(entry, Record) or not isinstance(config, PipelinedConfig):

@@ -3,7 +3,7 @@
 A sum of K steps in n chains of equal length errs like sqrt(K / n), within a few per cent: ours and that of cuBLAS. So
 the errors of cuBLAS say how many chains it uses, and n / 1.44 chains err at most 1.2 times as much. How many that is
 depends on layout and size of C, because cuBLAS shares out K where tiles of C do not fill the device. The numbers are
-data of the architecture; see `fastsgemm.heuristics.database_entries.Fitted`.
+data of the architecture; see `fastsgemm.heuristics.fitted.Fitted`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import shortest_chain, split
 from fastsgemm.heuristics.curve_arrays import Floats
-from fastsgemm.heuristics.database_entries import Fitted, Needs
+from fastsgemm.heuristics.fitted import Fitted, Needs
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 

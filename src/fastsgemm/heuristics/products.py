@@ -7,54 +7,32 @@ from typing import Any, NamedTuple
 from fastsgemm.heuristics import partial_accumulators
 from fastsgemm.heuristics.curve_arrays import KINDS, STORES
 from fastsgemm.heuristics.curve_problems import TRANSACTION
-from fastsgemm.heuristics.database_entries import Fitted
+from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.problem import Problem
 
 
 class Product(NamedTuple):
-    """A product whose times are predicted.
+    """A product whose times are predicted."""
 
-    Attributes
-    ----------
-    problem : Problem
-        As the caller passes it. Of a symmetric one, the tiles that meet one triangle are computed and stored twice.
-    narrow : bool
-        Whether the rungs for few rows may compute it.
-    """
-
+    # As the caller passes it. Of a symmetric one, the tiles that meet one triangle are computed and stored twice.
     problem: Problem
-    narrow: bool = False
+    narrow: bool = False  # whether the rungs for few rows may compute it
 
 
 class Numbers(NamedTuple):
-    """The numbers of products: of one, or an array of one for each option.
-
-    Attributes
-    ----------
-    M, N, least, K, batch : array or float
-        `least` is the lesser of M and N. No steps of k take as long as one.
-    chains : array or float
-        Those that a sum needs.
-    read_bytes, stored_bytes : array or float
-        Of A and B, and of C.
-    swap, table : array or float
-        Whether the rungs for few rows compute the transposed product; the table of times, see
-        `fastsgemm.heuristics.curve_arrays.Tables`.
-    stores : array or float
-        How often each tile is stored: twice, where one triangle is computed.
-    """
+    """The numbers of products: of one, or an array of one for each option."""
 
     M: Any
     N: Any
-    least: Any
-    K: Any
+    least: Any  # the lesser of M and N
+    K: Any  # at least 1: no steps of k take as long as one
     batch: Any
-    chains: Any
-    read_bytes: Any
-    stored_bytes: Any
-    swap: Any
-    table: Any
-    stores: Any
+    chains: Any  # those that a sum needs
+    read_bytes: Any  # of A and B
+    stored_bytes: Any  # of C
+    swap: Any  # whether the rungs for few rows compute the transposed product
+    table: Any  # the table of times, see `fastsgemm.heuristics.curve_arrays.Tables`
+    stores: Any  # how often each tile is stored: twice, where one triangle is computed
 
 
 def numbers(p: Problem, fitted: Fitted) -> Numbers:

@@ -13,7 +13,7 @@ from fastsgemm import rungs
 from fastsgemm.config import Config
 from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.geometry.layout import Pair
-from fastsgemm.heuristics.database_entries import Curve, Record
+from fastsgemm.heuristics.database_entries import Evidence
 from fastsgemm.rungs import Rung
 
 EXACT, PREDICTED, NEAREST, GIVEN = "exact", "predicted", "nearest", "given"
@@ -24,33 +24,18 @@ AS_THEY_LIE = "as they lie"  # operands
 
 
 class Share(Struct, frozen=True):
-    """What one kernel computes of a product: all of C, or its upper or lower rows, or its left or right columns.
-
-    Attributes
-    ----------
-    rung : Rung
-    config : Config
-    rows, columns : (int, int)
-        The first of C, and how many.
-    packed : (bool, bool)
-        Whether it reads A and B packed; see `pack`.
-    rule : str
-        ``exact``: the problem itself was tuned. ``predicted``: the least predicted time. ``nearest``: no times are
-        known, and this record's problem is the nearest. ``given``: the caller's config.
-    evidence : Record, Curve or None
-        The record or curve that it rests on.
-    ms : float or None
-        Measured or predicted device time.
-    """
+    """What one kernel computes of a product: all of C, or its upper or lower rows, or its left or right columns."""
 
     rung: Rung
     config: Config
-    rows: Pair
+    rows: Pair  # the first of C, and how many
     columns: Pair
-    packed: Packed
+    packed: Packed  # whether it reads A and B packed; see `pack`
+    # `exact`: the problem itself was tuned. `predicted`: the least predicted time. `nearest`: no times are known, and
+    # this record's problem is the nearest. `given`: the caller's config.
     rule: str
-    evidence: Record | Curve | None
-    ms: float | None
+    evidence: Evidence | None  # the record or curve that it rests on
+    ms: float | None  # measured or predicted device time
 
     @property
     def transposed(self) -> Share:
@@ -59,23 +44,12 @@ class Share(Struct, frozen=True):
 
 
 class Pick(NamedTuple):
-    """The config that one product gets; see `Share` and `Choice`.
-
-    Attributes
-    ----------
-    rung : Rung
-    known : Config or callable
-        The config, or what makes it: most products only have their times compared.
-    rule : str
-    evidence : Record or Curve
-    ms : float or None
-    cost : float
-    """
+    """The config that one product gets; see `Share` and `Choice`."""
 
     rung: Rung
-    known: Config | Callable[[], Config]
+    known: Config | Callable[[], Config]  # the config, or what makes it: most products only have their times compared
     rule: str
-    evidence: Record | Curve
+    evidence: Evidence
     ms: float | None
     cost: float
 
@@ -90,40 +64,18 @@ class Pick(NamedTuple):
 
 
 class Choice(Struct, frozen=True):
-    """One way to compute a product, and why it was chosen.
+    """One way to compute a product, and why it was chosen."""
 
-    Attributes
-    ----------
-    shares : tuple of Share
-        In the order in which they are launched; none where rung 11 computes the product.
-    tile : Fp16x3Config, Fp16x3MmaConfig or None
-        The config of rung 11; None: an IEEE kernel is quicker, or was asked for.
-    trans_c : bool
-        Rung 11 computes the transposed product.
-    direct : bool
-        Rung 11 reads 16-bit operands as they lie, and splits none.
-    ms : float or None
-        Measured or predicted device time, packing included.
-    cost : float
-        What ways are compared by: `ms`, but more where sums have too few chains.
-    why : str
-        With precision fp16x3: why rung 11 is taken or not.
-    triangle : bool
-        One triangle of a symmetric result is computed.
-    tensor_ms, ieee_ms : float or None
-        With precision fp16x3: predicted time of rung 11, and of the IEEE kernel that it was compared with.
-    """
-
-    shares: tuple[Share, ...]
-    tile: TileConfig | None = None
-    trans_c: bool = False
-    ms: float | None = None
-    cost: float = math.inf
-    why: str = ""
-    tensor_ms: float | None = None
-    ieee_ms: float | None = None
-    triangle: bool = False
-    direct: bool = False
+    shares: tuple[Share, ...]  # in the order in which they are launched; none where rung 11 computes the product
+    tile: TileConfig | None = None  # the config of rung 11; None: an IEEE kernel is quicker, or was asked for
+    trans_c: bool = False  # rung 11 computes the transposed product
+    ms: float | None = None  # measured or predicted device time, packing included
+    cost: float = math.inf  # what ways are compared by: `ms`, but more where sums have too few chains
+    why: str = ""  # with precision fp16x3: why rung 11 is taken or not
+    tensor_ms: float | None = None  # with precision fp16x3: predicted time of rung 11
+    ieee_ms: float | None = None  # and of the IEEE kernel that it was compared with
+    triangle: bool = False  # one triangle of a symmetric result is computed
+    direct: bool = False  # rung 11 reads 16-bit operands as they lie, and splits none
 
     @property
     def rung(self) -> Rung:
@@ -141,7 +93,7 @@ class Choice(Struct, frozen=True):
         return self._largest.rule if self.shares else PREDICTED
 
     @property
-    def evidence(self) -> Record | Curve | None:
+    def evidence(self) -> Evidence | None:
         """The record or curve that the largest share rests on."""
         return self._largest.evidence if self.shares else None
 

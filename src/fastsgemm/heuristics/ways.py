@@ -18,7 +18,8 @@ from fastsgemm.geometry.matrix import Operand
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import partial_accumulators
 from fastsgemm.heuristics.cost_model import CLOSE
-from fastsgemm.heuristics.database_entries import Curve, Fitted
+from fastsgemm.heuristics.database_entries import Curve
+from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.knowledge import Knowledge
 from fastsgemm.heuristics.products import Product
 from fastsgemm.heuristics.shares import EXACT, NEAREST, NOTHING, Choice, Packed, Pick, Share
@@ -282,7 +283,7 @@ class Search:
         """Return the config of the nearest record, where no times are known: of two rungs the more special."""
         problem, picks = product.problem, []
         for rung in self._rungs(product):
-            record, *_ = self._known.of(rung, self._in_order).nearest(problem)
+            record = self._known.of(rung, self._in_order).nearest(problem)
             faced, config = with_swap_ab(rung, problem), record.config
             if self._in_order:
                 few = grid.tiles(config, faced) * problem.batch < self._multiprocessors

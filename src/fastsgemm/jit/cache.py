@@ -34,13 +34,7 @@ def folder() -> Path | None:
 
     Return None if the variable is not set and the user has no home folder.
     """
-    return private_files.user_folder("FASTSGEMM_CACHE_DIR", _default_folder)
-
-
-def _default_folder() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("fastsgemm", appauthor=False))
+    return private_files.user_folder("FASTSGEMM_CACHE_DIR", "cache")
 
 
 def read(key: bytes) -> bytes | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fastsgemm.config import Config
-from fastsgemm.device import DeviceTraits
+from fastsgemm.device import DeviceTraits, info_of
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.heuristics import fp16x3
 from fastsgemm.heuristics.choice import choose_config
@@ -48,7 +48,7 @@ def constants_of(device: DeviceTraits, rung: Rung | None, problem: Problem, trie
     """
     if rung is not None and rung.precision == "fp16x3":
         fp16x3.require_tensor_cores(device)
-        tile = fp16x3.choose(device, problem, resolve(rung)).tile
+        tile = fp16x3.choose(info_of(device), problem, resolve(rung)).tile
         assert tile is not None  # because it was forced
         config: Config = tile
         file = geometry.file_of(tile)

@@ -14,7 +14,9 @@ from fastsgemm.device import DeviceTraits, driver_text, nvrtc_text
 from fastsgemm.driver import attribute, described
 from fastsgemm.errors import DeviceError, FastsgemmError
 from fastsgemm.geometry import variants
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import choose_config
+from fastsgemm.heuristics.database_entries import Record
 from fastsgemm.jit import cache
 from fastsgemm.problem import Problem, spell
 from fastsgemm.rungs import Rung
@@ -138,7 +140,9 @@ def choose(device_info: DeviceTraits, rung: Rung | None, problem: Problem) -> Ch
     """Return the tuning record for `problem` on this device: of `rung`, or of the rung `sgemm` picks if it is None."""
     found = choose_config(device_info, rung, variants.dense_call(problem).problem)
     on = found.evidence
-    return ChoiceRow(problem, found.rung.name, found.config.constants, on.arch, on.device, on.origin, on.source)
+    arch, _ = database.origin_of(on, device_info.arch)
+    origin, source = (on.origin, on.source) if isinstance(on, Record) else ("predicted", f"from {on.source}")
+    return ChoiceRow(problem, found.rung.name, found.config.constants, arch, on.device, origin, source)
 
 
 def _or_note(notes: list[str], look: Callable[[], T]) -> T | None:

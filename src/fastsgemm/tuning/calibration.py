@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from fastsgemm.config import Config
 from fastsgemm.heuristics import curve_fit
 from fastsgemm.heuristics.cost_model import CostModel
-from fastsgemm.heuristics.database_entries import Curve, Fitted
+from fastsgemm.heuristics.database_entries import Curve
+from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 

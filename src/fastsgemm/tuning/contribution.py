@@ -20,8 +20,9 @@ from msgspec import Meta
 
 from fastsgemm import __version__, private_files, rungs, strict_json
 from fastsgemm.errors import FastsgemmError, RecordError
-from fastsgemm.heuristics import database, database_reading, fp16x3_rates
-from fastsgemm.heuristics.database_entries import Content, Record
+from fastsgemm.heuristics import database, fp16x3_rates
+from fastsgemm.heuristics.curve_fit import with_numbers
+from fastsgemm.heuristics.database_entries import LISTS, Content, Measured, Record, place
 from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.problem import Problem, spell
 
@@ -41,6 +42,8 @@ _MOST_BYTES = 64 * 1024 * 1024
 _QUERY = ("clocks.max.sm", "clocks.max.memory", "power.limit")
 _QUERY_SECONDS = 10.0
 _NULL = msgspec.Raw(b"null")
+_SHIPPED = {"fitted", "search_limits", "candidates"}  # keys that only shipped files of the database have
+_KEYS = {"schema", "arch", "shared_limit", "records", "curves"}  # of every file
 
 Text = Annotated[str, Meta(pattern=r"^[ -~]+\Z")]  # it is printed, and must not write lines of its own
 Arch = Annotated[str, Meta(pattern=r"^sm_[0-9]+\Z")]  # it names the file that the records are merged into
@@ -98,15 +101,15 @@ class Contribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rates: msgspec.Raw = _NULL  # a file of `tuning_db/fp16x3` if rung 11 was measured, else null
 
 
-def sample(records: Sequence[Record]) -> list[Record]:
+def sample(records: Sequence[Record]) -> list[Measured]:
     """Return up to `SAMPLE` measured records, from the quickest to the slowest."""
-    measured = sorted((one for one in records if one.ms is not None), key=lambda one: one.ms or 0.0)
+    measured = sorted((one for one in records if isinstance(one, Measured)), key=lambda one: one.ms)
     if len(measured) <= SAMPLE:
         return measured
     return [measured[round(place * (len(measured) - 1) / (SAMPLE - 1))] for place in range(SAMPLE)]
 
 
-def check(evaluator: Evaluator, record: Record) -> Check:
+def check(evaluator: Evaluator, record: Measured) -> Check:
     """Time a record again, in turns with cuBLAS, and measure its error.
 
     Raises
@@ -114,7 +117,7 @@ def check(evaluator: Evaluator, record: Record) -> Check:
     RecordError
         Its kernel failed.
     """
-    problem, rung = _problem(record), rungs.find(record.rung)
+    problem, rung = record.problem, rungs.find(record.rung)
     timer = evaluator.operands(problem)
     ms, cublas_ms = [], []
     for _ in range(REPEATS):
@@ -211,9 +214,9 @@ def read(path: Path) -> tuple[Contribution, Content]:
         raise RecordError(f"{path} is no file that fastsgemm tune --export has written: {error}") from error
     if found.schema != SCHEMA:
         raise RecordError(f"{path} has schema {found.schema}; this version reads {SCHEMA}")
-    content, faults = database_reading.File(bytes(found.content), found.machine.arch).content()
-    if faults:
-        raise RecordError(f"{path}: {faults[0]}")
+    content = database.parse(bytes(found.content), found.machine.arch)
+    for fault in content.faults:
+        raise RecordError(f"{path}: {fault}")
     return found, content
 
 
@@ -230,22 +233,23 @@ def rates_of(found: Contribution) -> Rates | None:
 
 def faults(found: Contribution, content: Content) -> list[str]:
     """Return everything that speaks against a contribution, as far as the file itself shows it."""
-    lines = database_reading.faults(database.dumps(content), found.machine.arch)
+    lines = faults_of_file(database.dumps(content), found.machine.arch)
     limit = database.shipped(found.machine.arch).shared_limit
     if limit and content.shared_limit != limit:
         lines.append(f"{content.shared_limit} bytes of shared memory a block, {found.machine.arch} has {limit}")
     devices = {one.device for one in content.records} | {one.device for one in content.curves}
     if devices - {found.machine.device}:
         lines.append(f"its records and curves are of {sorted(map(str, devices))}, not of {found.machine.device}")
-    lines += [f"{one.rung}: a record is {one.origin}, not measured" for one in content.records if one.ms is None]
+    measured = [one for one in content.records if isinstance(one, Measured)]
+    lines += [f"{one.rung}: a record is {one.origin}, not measured" for one in content.records if one not in measured]
     if not content.records and found.rates == _NULL:
         lines.append("it has neither records nor rates of rung fp16x3")
-    if not all(one.cublas_ratio for one in content.records):
+    if not all(one.cublas_ratio for one in measured):
         lines.append(
             "records have no speed relative to cuBLAS: tune without --quick, and with PyTorch or CuPy installed"
         )
-    records = {(one.rung, spell(_problem(one))): one for one in content.records if one.ms is not None}
-    wanted = {(one.rung, spell(_problem(one))) for one in sample(content.records)}
+    records = {(one.rung, spell(one.problem)): one for one in measured}
+    wanted = {(one.rung, spell(one.problem)) for one in sample(measured)}
     checked = {(one.rung, one.problem) for one in found.checks}
     lines += [f"{rung} {problem}: not checked" for rung, problem in sorted(wanted - checked)]
     rates = rates_of(found)
@@ -258,7 +262,42 @@ def faults(found: Contribution, content: Content) -> list[str]:
     return lines
 
 
-def _faults_of(one: Check, record: Record) -> list[str]:
+def faults_of_file(text: str, arch: str) -> list[str]:
+    """Return everything that is wrong with the text of a file of the database, the empty list if it can be shipped.
+
+    Parameters
+    ----------
+    text : str
+    arch : str
+        What its name says it is for.
+    """
+    try:
+        keys = {*strict_json.decode(text.encode(), dict[str, msgspec.Raw])}
+        content = database.parse(text.encode(), arch)
+    except RecordError as error:
+        return [str(error)]
+    found = [*content.faults]
+    if keys - _SHIPPED != _KEYS:
+        found.append(f"its keys are {sorted(keys)}, not {sorted(_KEYS)}")
+    records, curves = content.records, content.curves
+    for entry in (*records, *curves):
+        broken = entry.config.violations(content.shared_limit)
+        found += [f"{entry.rung} {entry.config}: {violation}" for violation in broken]
+    fitted = [one for one in curves if one.numbers is not None]
+    found += [
+        f"{one.rung} {one.config}: the numbers are not those of the points"
+        for one in fitted
+        if one.numbers != with_numbers(one).numbers
+    ]
+    places = [*map(place, records)]
+    found += [f"more than one record for {one}" for one in dict.fromkeys(places) if places.count(one) > 1]
+    entered = len(records) + len(curves) + len(content.candidates)
+    if text.count("\n{") != entered + sum(one.key in LISTS for one in content.unread):
+        found.append("it does not have one record, curve or candidate a line")
+    return found
+
+
+def _faults_of(one: Check, record: Measured) -> list[str]:
     """Return what speaks against a record and its check."""
     if len(one.ms) < REPEATS or not all(0.0 < ms < 1e9 for ms in one.ms):
         return [f"{len(one.ms)} times, not {REPEATS} positive ones"]
@@ -267,7 +306,7 @@ def _faults_of(one: Check, record: Record) -> list[str]:
         lines.append(f"repeats spread by {one.spread / one.median:.0%}, the limit is {LARGEST_SPREAD:.0%}")
     if differs(one.median, record):
         lines.append(f"{one.median:.4g} ms, but the record has {record.ms:.4g} ms")
-    limit = error_limit(_problem(record))
+    limit = error_limit(record.problem)
     if one.error is None:
         lines.append("no error was measured")
     elif not one.error <= limit:
@@ -275,10 +314,9 @@ def _faults_of(one: Check, record: Record) -> list[str]:
     return lines
 
 
-def differs(ms: float, record: Record) -> bool:
+def differs(ms: float, record: Measured) -> bool:
     """Return whether a time contradicts the one of a record."""
-    stated = record.ms or 0.0
-    return abs(ms - stated) > LARGEST_DIFFERENCE * stated + _RESOLUTION
+    return abs(ms - record.ms) > LARGEST_DIFFERENCE * record.ms + _RESOLUTION
 
 
 def error_limit(problem: Problem) -> float:
@@ -298,13 +336,6 @@ def time_again(evaluator: Evaluator, content: Content) -> list[str]:
         except FastsgemmError as error:
             lines.append(f"{error} DIFFERS")
             continue
-        stated, verdict = record.ms or 0.0, "DIFFERS" if differs(again, record) else "OK"
-        name = f"{record.rung} {spell(_problem(record))}"
-        lines.append(f"{name:32} {stated:9.4g} ms, now {again:9.4g} ({again / stated - 1:+.1%}) {verdict}")
+        name, verdict = f"{record.rung} {spell(record.problem)}", "DIFFERS" if differs(again, record) else "OK"
+        lines.append(f"{name:32} {record.ms:9.4g} ms, now {again:9.4g} ({again / record.ms - 1:+.1%}) {verdict}")
     return lines
-
-
-def _problem(record: Record) -> Problem:
-    if record.problem is None:
-        raise RecordError(f"a record of {record.rung} is for no problem")
-    return record.problem

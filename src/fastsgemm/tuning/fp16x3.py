@@ -63,7 +63,16 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     launch = _fit(device, first, timer, [_SMALL, *_problems_of(device, first)])[2]
     times = Times(launch, max(_LEAST, within - before), 0.0, 0.0, *4 * [math.inf])
     fitted = tuple(_fitted(device, tile, timer, launch) for tile in tiles)
-    known = Rates(device.arch, device.name, device.multiprocessors, fitted, times, tools)
+    known = Rates(
+        schema=1,
+        arch=device.arch,
+        device=device.name,
+        multiprocessors=device.multiprocessors,
+        times=times,
+        origin="measured",
+        tiles=fitted,
+        **asdict(tools),
+    )
     tile = next(tile for tile in fitted if tile.serves(_ADDED.K, device.shared_limit))
     known = _with(known, reduce_tb_s=_reduction_rate(known, tile, timer))
     known = _with(known, split_rows_tb_s=_split_rate(known, tile, "NN", timer))

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import structs
 
 from fastsgemm.config import Config
-from fastsgemm.heuristics import database_entries
-from fastsgemm.heuristics.database_entries import Content, Curve, Record, tflops
+from fastsgemm.heuristics.database_entries import Content, Curve, Measured, Tools, tflops
 from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.problem import Problem, as_data, spell
 
@@ -60,7 +58,7 @@ class Outcome:
     """
 
     device: DeviceInfo
-    tools: database_entries.Tools
+    tools: Tools
     tuned: list[Tuned] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
     failures: dict[str, int] = field(default_factory=dict)
@@ -78,20 +76,9 @@ class Outcome:
             self.device.arch, self.device.shared_limit, tuple(map(self._record, self.tuned)), tuple(self.curves)
         )
 
-    def _record(self, found: Tuned) -> Record:
+    def _record(self, found: Tuned) -> Measured:
         ratio = None if found.cublas_ms is None else found.cublas_ms / found.ms
-        return Record(
-            arch=self.device.arch,
-            device=self.device.name,
-            rung=found.rung,
-            problem=found.problem,
-            config=found.config,
-            origin="measured",
-            source=str(self.tools),
-            ms=found.ms,
-            cublas_ratio=ratio,
-            tools=self.tools,
-        )
+        return Measured.of(found.rung, self.device.name, found.problem, found.config, found.ms, ratio, self.tools)
 
     def json(self) -> dict[str, Any]:
         """Return the outcome as plain data."""
@@ -106,7 +93,7 @@ class Outcome:
             "failures": self.failures,
             "curves": len(self.curves),
             "results": [_row(found) for found in self.tuned],
-            "fp16x3": self.rates and msgspec.to_builtins(self.rates),
+            "fp16x3": self.rates and _measured(self.rates),
             "fp16x3_stored": self.rates_path and str(self.rates_path),
         }
 
@@ -151,6 +138,23 @@ def _row(found: Tuned) -> dict[str, Any]:
         "of_shipped": found.shipped_ms and found.shipped_ms / found.ms,
         "of_cublas": found.cublas_ms and found.cublas_ms / found.ms,
     }
+
+
+def _measured(r: Rates) -> dict[str, Any]:
+    """Return the rates of rung 11 as plain data, with every constant of a tile."""
+    tiles = [
+        {
+            "config": t.config.constants,
+            "least_k": t.least_k,
+            "most_k": t.most_k,
+            "step_us": t.step_us,
+            "tile_us": t.tile_us,
+        }
+        for t in r.tiles
+    ]
+    tools = {"driver": r.driver, "nvrtc": r.nvrtc, "date": r.date}
+    place = {"arch": r.arch, "device": r.device, "multiprocessors": r.multiprocessors}
+    return place | {"tiles": tiles, "times": structs.asdict(r.times), "tools": tools, "least_gflop": r.least_gflop}
 
 
 def _percent(share: float | None) -> str:

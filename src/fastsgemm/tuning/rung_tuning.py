@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from msgspec.structs import asdict
+
 from fastsgemm import rungs
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.geometry.variants import with_swap_ab
@@ -272,7 +274,7 @@ class RungTuning:
             curves = calibrated(curves, others, measure, self._limit, self._fitted)
             self._outcome.complete &= not self._sweep.late
         late = self._sweep.late
-        stored = database.of_rung(self._arch, self._rung.name).curves
+        stored = database.load(self._arch, self._rung.name).curves
         own = [c for c in stored if c.device == self._plan.device.name and not c.config.segment]
         more = sum(len(c.times) for c in curves) - sum(len(c.times) for c in own)
         # Where the time is up, the last curves may lack their calibration, so as many points are not enough.
@@ -302,7 +304,7 @@ class RungTuning:
 
     def _curves(self, measurable: Sequence[CurveProblems]) -> list[Curve]:
         """Return the curves of the configs that no problem fails on, as far as the time allows."""
-        sweep, device_info = self._sweep, self._plan.device
+        sweep = self._sweep
         repeats = _QUICK_REPEATS if self._plan.quick else _CURVE_REPEATS
         problems = [each.problems(self._plan.quick) for each in measurable]
         sweep.progress.begin("time", repeats * sum(map(len, problems)))
@@ -312,18 +314,19 @@ class RungTuning:
             if len(times) < len(asked):  # the time is up, or the config fails on a problem
                 self._outcome.complete &= not sweep.late
                 continue
-            curve = Curve(
-                device_info.arch,
-                device_info.name,
-                device_info.multiprocessors,
-                self._rung.name,
-                each.config,
-                each.blocks_per_sm,
-                points_of(times),
-                self._outcome.tools,
-            )
-            curves.append(curve)
+            curves.append(self._curve(each, times))
         return curves
+
+    def _curve(self, measured: CurveProblems, times: Sequence[tuple[Problem, float]]) -> Curve:
+        return Curve(
+            rung=self._rung.name,
+            device=self._plan.device.name,
+            multiprocessors=self._plan.device.multiprocessors,
+            constants=measured.config.constants,
+            blocks_per_sm=measured.blocks_per_sm,
+            points=points_of(times),
+            **asdict(self._outcome.tools),
+        )
 
     def _curve_kernels(self, config: Config) -> list[Job]:
         """Return the kernels of a curve, which are the same for any occupancy, and others that must compile.

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry.grid import tiles
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.database_entries import SearchLimits
+from fastsgemm.heuristics.fitted import SearchLimits
 from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.tuning.spaces import warptiled
 from fastsgemm.tuning.spaces.space import Space

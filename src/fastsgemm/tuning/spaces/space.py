@@ -11,7 +11,7 @@ from typing import Any
 from fastsgemm import rungs
 from fastsgemm.config import MAX_REGISTERS, Config
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.database_entries import SearchLimits
+from fastsgemm.heuristics.fitted import SearchLimits
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.spaces.standard_set import ANCHORS, STANDARD
 
