@@ -28,14 +28,14 @@ def add(path: Path) -> Path:
     RecordError
         Something speaks against the file.
     """
-    found, content = contribution.read(path)
-    wrong = contribution.faults(found, content)
+    given, content = contribution.read(path)
+    wrong = contribution.faults(given, content)
     if wrong:
         raise RecordError(f"{path}: " + "; ".join(wrong))
-    arch = found.machine.arch
+    arch = given.machine.arch
     database.write(database.shipped_path(arch), database.merged(database.shipped(arch), content))
     database.forget()
-    rates = contribution.rates_of(found)
+    rates = contribution.rates_of(given)
     if rates is not None:
         _add_rates(rates)
     return database.shipped_path(arch)

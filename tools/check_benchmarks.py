@@ -28,10 +28,10 @@ REPEATS = 2  # how often a fallen figure is measured again
 
 
 def confirmed(
-    stored: Mapping[str, Figure], found: Mapping[str, Figure], again: Callable[[Iterable[str]], Mapping[str, Figure]]
+    stored: Mapping[str, Figure], measured: Mapping[str, Figure], again: Callable[[Iterable[str]], Mapping[str, Figure]]
 ) -> dict[str, Figure]:
     """Return the figures that fell and then fell again in each of `REPEATS` calls of `again`."""
-    suspects = {name: found[name] for name in fallen(stored, found)}
+    suspects = {name: measured[name] for name in fallen(stored, measured)}
     for _ in range(REPEATS):
         if not suspects:
             break
@@ -71,11 +71,13 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     common = old.keys() & new.keys()
     if not common:
         parser.error(f"{options.run} has no figure that {kept} has")
-    found = confirmed(old, new, measure_again)
-    for name, figure in found.items():
+    figures = confirmed(old, new, measure_again)
+    for name, figure in figures.items():
         print(f"{name}: {figure.ratio:.3f}, stored {old[name].ratio:.3f} ({figure.ratio / old[name].ratio - 1:+.1%})")
-    print(f"{len(found)} of {len(common)} figures fell by 5 %; {len(old) - len(common)} stored ones were not measured")
-    return int(bool(found))
+    print(
+        f"{len(figures)} of {len(common)} figures fell by 5 %; {len(old) - len(common)} stored ones were not measured"
+    )
+    return int(bool(figures))
 
 
 if __name__ == "__main__":

@@ -38,10 +38,10 @@ _COMMANDS = (
 
 def version(root: Path = ROOT) -> str:
     """Return the version that the package states."""
-    found = re.search(r'^__version__ = "(.+)"$', (root / "src/fastsgemm/__init__.py").read_text(), re.MULTILINE)
-    if found is None:
+    match = re.search(r'^__version__ = "(.+)"$', (root / "src/fastsgemm/__init__.py").read_text(), re.MULTILINE)
+    if match is None:
         raise ValueError("src/fastsgemm/__init__.py has no __version__")
-    return found[1]
+    return match[1]
 
 
 def supported(root: Path = ROOT) -> list[str]:
@@ -51,20 +51,20 @@ def supported(root: Path = ROOT) -> list[str]:
 
 def contradictions(root: Path = ROOT) -> list[str]:
     """Return where the files of the release contradict each other, one line each."""
-    found, stated = [], version(root)
+    wrong, stated = [], version(root)
     citation = (root / "CITATION.cff").read_text()
     if f"\nversion: {stated}\n" not in citation:
-        found.append(f"CITATION.cff does not have version {stated}")
+        wrong.append(f"CITATION.cff does not have version {stated}")
     section = re.search(rf"^## {re.escape(stated)}(.*)$", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
     if section is None:
-        found.append(f"CHANGELOG.md has no section {stated}")
+        wrong.append(f"CHANGELOG.md has no section {stated}")
     else:
         date = re.search(r"\d{4}-\d\d-\d\d", section[1])
         if date is None:
-            found.append(f"CHANGELOG.md: section {stated} has no date")
+            wrong.append(f"CHANGELOG.md: section {stated} has no date")
         elif f"date-released: {date[0]}" not in citation:
-            found.append(f"CITATION.cff does not have date-released: {date[0]}")
-    return found
+            wrong.append(f"CITATION.cff does not have date-released: {date[0]}")
+    return wrong
 
 
 def _run(*command: object, cwd: Path | None = None) -> None:
@@ -87,10 +87,10 @@ def build(folder: Path) -> Path:
 
 def interpreter(wanted: str) -> str | None:
     """Return the path of this version of Python if it is on PATH and starts."""
-    found = shutil.which(f"python{wanted}")
-    if found is None or subprocess.run([found, "-c", ""], capture_output=True).returncode:
+    path = shutil.which(f"python{wanted}")
+    if path is None or subprocess.run([path, "-c", ""], capture_output=True).returncode:
         return None  # some version managers have a command that starts nothing
-    return found
+    return path
 
 
 def try_wheel(wheel: Path, python: str) -> None:

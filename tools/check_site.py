@@ -43,7 +43,7 @@ def _read(path: Path) -> _Page:
 
 def dead_links(site: Path) -> list[str]:
     """Return the addresses that lead nowhere, each as ``page: address``."""
-    found = []
+    dead = []
     for path in sorted(site.rglob("*.html")):
         for address in sorted(_read(path).addresses):
             parts = urlsplit(address)
@@ -54,8 +54,8 @@ def dead_links(site: Path) -> list[str]:
             if exists and parts.fragment and target.suffix == ".html":
                 exists = unquote(parts.fragment) in _read(target).anchors
             if not exists:
-                found.append(f"{path.relative_to(site)}: {address}")
-    return found
+                dead.append(f"{path.relative_to(site)}: {address}")
+    return dead
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,10 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not (options.site / "index.html").exists():
         parser.error(f"{options.site} is no built site")
-    found = dead_links(options.site)
-    for one in found:
+    dead = dead_links(options.site)
+    for one in dead:
         print(f"dead link: {one}", file=sys.stderr)
-    return int(bool(found))
+    return int(bool(dead))
 
 
 if __name__ == "__main__":

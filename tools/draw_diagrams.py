@@ -95,11 +95,11 @@ def computed(m: int, n: int) -> bool:
 
 def pictures() -> dict[str, str]:
     """Return every picture by its path below docs/."""
-    found = {"static/logo.svg": logo(128), "static/favicon.svg": logo(32)}
+    drawn = {"static/logo.svg": logo(128), "static/favicon.svg": logo(32)}
     for variant, theme in THEMES.items():
         for form in ("", "narrow-"):
-            found[f"figures/symmetric-{form}{variant}.svg"] = symmetric(theme, bool(form))
-    return found
+            drawn[f"figures/symmetric-{form}{variant}.svg"] = symmetric(theme, bool(form))
+    return drawn
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:

@@ -248,9 +248,9 @@ def draw_curves(figure: Any, data: Any, theme: Theme) -> None:
     lines = [list(zip(*points, strict=True)) for _, points in data["lines"]]
     winners = set()
     for step in range(200):  # sizes from 10^4 to 10^8 elements
-        found = {number: _between(10 ** (4 + 0.02 * step), *line) for number, line in enumerate(lines)}
-        if any(found.values()):
-            winners.add(max(found, key=found.__getitem__))
+        heights = {number: _between(10 ** (4 + 0.02 * step), *line) for number, line in enumerate(lines)}
+        if any(heights.values()):
+            winners.add(max(heights, key=heights.__getitem__))
     for number, (places, rates) in enumerate(lines):
         style = {"color": theme.ours} if number in winners else {"color": theme.cublas, "linewidth": 0.6, "alpha": 0.6}
         axes.plot(places, rates, marker=".", markersize=3, **style)

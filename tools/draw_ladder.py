@@ -68,8 +68,8 @@ def read_data(root: Path = ROOT) -> dict[str, Data]:
     counts = json.loads((root / "docs" / "data" / "counts.json").read_text(encoding="utf-8"))
     records = json.loads((root / "tuning_db" / "sm_90.json").read_text(encoding="utf-8"))["records"]
     rungs: dict[str, Data] = {row["name"]: row for row in counts["rows"]}
-    found = [one for one in records if one["rung"] == "skinny" and one["problem"] == SKINNY]
-    rungs["skinny"] = {"number": 10, "name": "skinny", "constants": found[0]["constants"]}
+    skinny = [one for one in records if one["rung"] == "skinny" and one["problem"] == SKINNY]
+    rungs["skinny"] = {"number": 10, "name": "skinny", "constants": skinny[0]["constants"]}
     return rungs | {"fp16x3": {"number": 11, "name": "fp16x3"} | counts["fp16x3"]}
 
 
@@ -335,7 +335,7 @@ def _registers(canvas: Canvas, corner: tuple[float, float], memories: Memories) 
 
 def sections(root: Path = ROOT) -> dict[str, str]:
     """Return what docs/ladder.md shows of each rung between its markers: its picture, its constants and its code."""
-    code, found = ladder_code.texts(root / "cuda_src"), {}
+    code, shown = ladder_code.texts(root / "cuda_src"), {}
     for name, row in read_data(root).items():
         tiles, _ = describe(row)
         says = "; ".join(text for _, text in tiles.legend)
@@ -346,18 +346,18 @@ def sections(root: Path = ROOT) -> dict[str, str]:
             f"Constants: `{constants}`",
             *(["", code[name]] if name in code else []),
         ]
-        found[f"rung-{name}"] = "\n".join(lines)
-    return found
+        shown[f"rung-{name}"] = "\n".join(lines)
+    return shown
 
 
 def pictures(root: Path = ROOT) -> dict[str, str]:
     """Return every picture by the name of its file."""
-    found = {}
+    drawn = {}
     for name, row in read_data(root).items():
         for variant, theme in THEMES.items():
             for form in ("", "narrow-"):
-                found[f"rung-{name}-{form}{variant}.svg"] = picture(row, theme, bool(form))
-    return found
+                drawn[f"rung-{name}-{form}{variant}.svg"] = picture(row, theme, bool(form))
+    return drawn
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:

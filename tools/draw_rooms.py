@@ -105,8 +105,8 @@ def description() -> str:
 @cache
 def _graph() -> imports.Graph:
     """Return what each room imports, by short names in the order of the table."""
-    found = {imports.short(name): each for name, each in imports.rooms(imports.files(SOURCE)).items()}
-    return {name: frozenset(map(imports.short, found[name])) for name in imports.ROOMS}
+    by_name = {imports.short(name): each for name, each in imports.rooms(imports.files(SOURCE)).items()}
+    return {name: frozenset(map(imports.short, by_name[name])) for name in imports.ROOMS}
 
 
 def check_steps() -> None:
@@ -140,7 +140,7 @@ def agree(shown: str, fresh: str) -> bool:
     numbers = re.compile(r"\d[\d,]*")
     if numbers.sub("#", shown) != numbers.sub("#", fresh):
         return False
-    old, new = ([int(found.replace(",", "")) for found in numbers.findall(text)] for text in (shown, fresh))
+    old, new = ([int(number.replace(",", "")) for number in numbers.findall(text)] for text in (shown, fresh))
     return all(abs(one - other) <= other / 10 for one, other in zip(old, new, strict=True))
 
 

@@ -62,11 +62,11 @@ def select_sizes(files: Mapping[str, Data]) -> Any:
         return None
 
     def of(name: str) -> dict[str, list[list[float]]]:
-        found: dict[str, list[list[float]]] = {layout: [] for layout in LAYOUTS}
+        by_layout: dict[str, list[list[float]]] = {layout: [] for layout in LAYOUTS}
         for row in bench.get(name, ()):
             size = round((row["M"] * row["N"] * row["K"]) ** (1 / 3), 1)
-            found[row["layout"]].append([size, _tflops(row), _tflops(row, "cublas_ms")])
-        return {layout: sorted(rows) for layout, rows in found.items()}
+            by_layout[row["layout"]].append([size, _tflops(row), _tflops(row, "cublas_ms")])
+        return {layout: sorted(rows) for layout, rows in by_layout.items()}
 
     return {
         "title": _machine(bench),

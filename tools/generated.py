@@ -10,9 +10,9 @@ from pathlib import Path
 
 def parser(about: str | None) -> argparse.ArgumentParser:
     """Return a parser of ``--check``, for a program with this docstring."""
-    found = argparse.ArgumentParser(description=(about or "").split("\n")[0])
-    found.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is out of date")
-    return found
+    arguments = argparse.ArgumentParser(description=(about or "").split("\n")[0])
+    arguments.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is out of date")
+    return arguments
 
 
 def update(wanted: Mapping[Path, str], program: str, check: bool) -> int:

@@ -62,10 +62,10 @@ def files(source: Path) -> Graph:
 
 def rooms(graph: Graph) -> Graph:
     """Return the same between rooms."""
-    found: dict[str, set[str]] = {}
+    imported_by: dict[str, set[str]] = {}
     for name, imported in graph.items():
-        found.setdefault(room(name), set()).update(map(room, imported))
-    return {name: frozenset(imported - {name}) for name, imported in found.items()}
+        imported_by.setdefault(room(name), set()).update(map(room, imported))
+    return {name: frozenset(imported - {name}) for name, imported in imported_by.items()}
 
 
 def room(module: str) -> str:
@@ -89,8 +89,8 @@ def short(name: str) -> str:
 def against_order(graph: Graph) -> list[str]:
     """Return the imports between rooms that go against the order of `ROOMS`, as ``call -> tuning``."""
     order = {name: place for place, name in enumerate(ROOMS)}
-    found = [(short(name), short(other)) for name, imported in rooms(graph).items() for other in sorted(imported)]
-    return [f"{name} -> {other}" for name, other in found if order[other] > order[name]]
+    pairs = [(short(name), short(other)) for name, imported in rooms(graph).items() for other in sorted(imported)]
+    return [f"{name} -> {other}" for name, other in pairs if order[other] > order[name]]
 
 
 def floors(graph: Graph) -> list[list[str]]:

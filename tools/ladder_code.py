@@ -87,14 +87,14 @@ def texts(sources: Path) -> dict[str, str]:
     ValueError
         A passage is not in its file any more, or a rung shows too many lines.
     """
-    found = {}
+    by_rung = {}
     for name, (file, passages) in PASSAGES.items():
         lines = (sources / file).read_text(encoding="utf-8").splitlines()
         shown = "\n...\n".join(_passage(lines, first, last, file) for first, last in passages)
         if shown.count("\n") >= LONGEST:
             raise ValueError(f"{file}: the passages have {shown.count(chr(10)) + 1} lines; the limit is {LONGEST}")
-        found[name] = f"```cuda\n{shown}\n```"
-    return found
+        by_rung[name] = f"```cuda\n{shown}\n```"
+    return by_rung
 
 
 def _passage(lines: list[str], first: str, last: str, file: str) -> str:

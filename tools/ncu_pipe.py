@@ -95,14 +95,14 @@ def on_device(folder: Path) -> None:
             profiled(product.work)
         rows.append({"rung": product.name, "layout": square.layout, "constants": product.constants})
     bench.close()
-    found = {
+    measured = {
         "device": gpu.name,
         "arch": gpu.arch,
         "driver": device.driver_text(),
         "nvrtc": device.nvrtc_text(),
         "rows": rows,
     }
-    (folder / "device.json").write_text(json.dumps(found), encoding="utf-8")
+    (folder / "device.json").write_text(json.dumps(measured), encoding="utf-8")
 
 
 def measure(ncu: str) -> Data:
@@ -146,16 +146,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         on_device(options.on_device)
         return 0
     try:
-        found = measure(find_ncu(options.ncu))
+        measured = measure(find_ncu(options.ncu))
     except NcuError as error:
         print(error, file=sys.stderr)
         return 2
-    for row in found["rows"]:
+    for row in measured["rows"]:
         print(row["rung"], row["layout"], *(f"{name}={value:g}" for name, value in row["metrics"].items()))
-    missing = [name for name in METRICS if not any(name in row["metrics"] for row in found["rows"])]
+    missing = [name for name in METRICS if not any(name in row["metrics"] for row in measured["rows"])]
     for name in missing:
         print(f"ncu gave no {name}")
-    options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    options.json.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -58,9 +58,9 @@ class SassError(Exception):
 
 def find_nvdisasm(folders: Iterable[str] = sys.path) -> str:
     """Return the path of nvdisasm, searched on PATH, in installed packages and in installed CUDA toolkits."""
-    found = shutil.which("nvdisasm")
-    if found is not None:
-        return found
+    on_path = shutil.which("nvdisasm")
+    if on_path is not None:
+        return on_path
     for folder in folders:
         for place in ("triton/backends/nvidia/bin", "nvidia/*/bin"):
             for path in sorted(Path(folder or ".").glob(f"{place}/nvdisasm")):
@@ -83,8 +83,8 @@ def disassemble(nvdisasm: str, cubin: bytes) -> str:
 
 def nvdisasm_version(nvdisasm: str) -> str:
     """Return the CUDA version of nvdisasm, such as 13.1."""
-    found = re.search(r"release (\d+\.\d+)", _output([nvdisasm, "--version"]))
-    return found[1] if found else "unknown"
+    match = re.search(r"release (\d+\.\d+)", _output([nvdisasm, "--version"]))
+    return match[1] if match else "unknown"
 
 
 def _output(command: list[str]) -> str:
@@ -96,8 +96,8 @@ def _output(command: list[str]) -> str:
 
 def code_of(text: str) -> list[str]:
     """Return the instructions and labels in nvdisasm's output, without addresses and encodings."""
-    found = (_LABEL.match(line) or _INSTRUCTION.match(line) for line in text.splitlines())
-    return [one[1] for one in found if one]
+    matches = (_LABEL.match(line) or _INSTRUCTION.match(line) for line in text.splitlines())
+    return [one[1] for one in matches if one]
 
 
 def main_loop(code: list[str], opcode: str = "FFMA") -> list[str]:
@@ -207,14 +207,14 @@ def look_fp16x3(nvdisasm: str) -> Data:
 
 def collect(wanted: Sequence[Problem], nvdisasm: str) -> Data:
     """Return the counts of all problems, and the main loop of the first."""
-    found = [look(problem, nvdisasm) for problem in wanted]
+    looked_at = [look(problem, nvdisasm) for problem in wanted]
     return {
         "arch": ARCH,
         "device": device_at(ARCH).name,
         "nvrtc": device.nvrtc_text(),
         "nvdisasm": nvdisasm_version(nvdisasm),
-        "rows": [row for row, _ in found],
-        "loop": found[0][1],
+        "rows": [row for row, _ in looked_at],
+        "loop": looked_at[0][1],
         "fp16x3": look_fp16x3(nvdisasm),
     }
 
@@ -229,21 +229,21 @@ def main(arguments: Sequence[str] | None = None, kept: Path = KEPT) -> int:
     options = parser.parse_args(arguments)
     try:
         wanted = [parse(text) for text in options.problems]
-        found = collect(wanted or TYPICAL, find_nvdisasm())
+        counts = collect(wanted or TYPICAL, find_nvdisasm())
     except (FastsgemmError, SassError) as error:
         print(error, file=sys.stderr)
         return 2
-    for row in found["rows"]:
+    for row in counts["rows"]:
         print(
             f"{row['problem']}: {row['ffma']} of {row['instructions']} instructions are FFMAs "
             f"({row['ffma'] / row['instructions']:.1%}), {row['reuse']} .reuse, {row['registers']} registers, "
             f"{row['spilled_bytes']} bytes spilled"
         )
-    tensor = found["fp16x3"]
+    tensor = counts["fp16x3"]
     print(f"rung 11: {tensor['opcodes']}, {tensor['registers']} registers, {tensor['spilled_bytes']} bytes spilled")
     path = options.json or (None if wanted else kept)
     if path is not None:
-        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

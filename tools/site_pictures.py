@@ -30,8 +30,8 @@ def in_both_themes(text: str) -> str:
     return _PICTURE.sub(_two, text)
 
 
-def _two(found: re.Match[str]) -> str:
-    sources, _, light, more = found.groups()
+def _two(match: re.Match[str]) -> str:
+    sources, _, light, more = match.groups()
     shown = re.findall(_SOURCE, sources)
     dark, narrow = next(one for one in shown if "-narrow-" not in one), [one for one in shown if "-narrow-" in one]
     parts = []

@@ -74,10 +74,10 @@ def read_data(root: Path) -> dict[str, Data | None]:
 
 def _keep(run: Data, folder: Path) -> None:
     """Write what the tables need of a run; raise `ValueError` if it has nothing."""
-    found = {"fp16x3": fp16x3.reduce(run)}
-    if found["fp16x3"] is None or benchmarks.has_ladder(run):
-        found["benchmarks"] = benchmarks.reduce(run)
-    for name, data in found.items():
+    reduced = {"fp16x3": fp16x3.reduce(run)}
+    if reduced["fp16x3"] is None or benchmarks.has_ladder(run):
+        reduced["benchmarks"] = benchmarks.reduce(run)
+    for name, data in reduced.items():
         if data is not None:
             (folder / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 

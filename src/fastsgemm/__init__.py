@@ -135,9 +135,9 @@ if not TYPE_CHECKING:  # type checkers use the imports above and accept no other
         if name not in __all__:
             hint = f"; import {__name__}.{name} first" if name in ("blas", "jax", "sim", "torch") else ""
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
-        found = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
-        globals()[name] = found
-        return found
+        public = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+        globals()[name] = public
+        return public
 
     def __dir__() -> list[str]:
         return __all__

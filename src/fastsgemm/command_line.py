@@ -38,11 +38,11 @@ def _climb(place: str, problem: Problem | None, chosen: Sequence[Rung], tried: M
     if place.lower() == "host":
         if tried:
             raise DeviceError("--config tries constants of kernels, which do not run on the host; add --device sim")
-        with contenders.on_host(problem or DEFAULT_SIZE, chosen) as found:
-            return measured.climb(found)
+        with contenders.on_host(problem or DEFAULT_SIZE, chosen) as contestants:
+            return measured.climb(contestants)
     if device.is_present(place.lower()):
-        with contenders.on_device(problem or DEFAULT_SIZE, chosen, device.ordinal(place), tried) as found:
-            return measured.climb(found)
+        with contenders.on_device(problem or DEFAULT_SIZE, chosen, device.ordinal(place), tried) as contestants:
+            return measured.climb(contestants)
     from fastsgemm.ladder import simulated  # other commands do not need it
     from fastsgemm.sim import Machine
 
@@ -78,11 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _everything(options: argparse.Namespace) -> int:
     from fastsgemm.bench import overview, stored  # other commands need neither them nor the simulator
 
-    found = info.collect(DEFAULT_SIZE)
+    machine = info.collect(DEFAULT_SIZE)
     if not options.json:
-        show(overview.opening(found), end="\n\n")
+        show(overview.opening(machine), end="\n\n")
     climbs = {"ladder": device.host_backend()}
-    if climbs["ladder"] == "host" and found.nvrtc is not None:  # the host has no rungs to show
+    if climbs["ladder"] == "host" and machine.nvrtc is not None:  # the host has no rungs to show
         climbs["simulated"] = "sim"
     ladders = {}
     for name, backend in climbs.items():
@@ -91,19 +91,19 @@ def _everything(options: argparse.Namespace) -> int:
         if not options.json:
             show(overview.result(climbed), end="\n\n")
     if options.json:
-        _print_json({"info": found.json()} | {name: climbed.json() for name, climbed in ladders.items()})
+        _print_json({"info": machine.json()} | {name: climbed.json() for name, climbed in ladders.items()})
     else:
-        show(overview.closing(found))
+        show(overview.closing(machine))
     return 0 if all(climbed.ok for climbed in ladders.values()) else _WRONG_RESULT
 
 
 def _info(options: argparse.Namespace) -> int:
     require_float32(options.size or DEFAULT_SIZE, "info")
-    found = info.collect(options.size or DEFAULT_SIZE)
+    machine = info.collect(options.size or DEFAULT_SIZE)
     if options.json:
-        _print_json(found.json())
+        _print_json(machine.json())
     else:
-        show(found.text())
+        show(machine.text())
     return 0
 
 
@@ -128,29 +128,29 @@ def _ladder(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     p = options.size
-    found = explain(
+    explanation = explain(
         p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision, options.batch_invariant, p.batch,
         options.symmetric or p.symmetric, str(p.dtypes),
     )  # fmt: skip
     if options.json:
-        _print_json(found.json())
+        _print_json(explanation.json())
     else:
-        show(found)
+        show(explanation)
     return 0
 
 
 def _prepare(options: argparse.Namespace) -> int:
     M, N, K, layout, batch, dtypes = preparation.parse(options.problems)
-    found = preparation.prepare(
+    preparation_report = preparation.prepare(
         M, N, K, layout, batch=batch, rung=options.rung, precision=options.precision,
         batch_invariant=options.batch_invariant, split=options.split, source=options.source,
         symmetric=options.symmetric, dtypes=dtypes, device=options.device,
         stored=True,  # there is no other use of them after the process
     )  # fmt: skip
     if options.json:
-        _print_json(dataclasses.asdict(found))
+        _print_json(dataclasses.asdict(preparation_report))
     else:
-        show(found)
+        show(preparation_report)
     return 0
 
 
@@ -224,11 +224,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_info(commands: Any) -> None:
-    found = commands.add_parser(
+    parser = commands.add_parser(
         "info", help="show devices, driver, NVRTC, kernel cache and the tuning record in use", epilog=_EPILOG
     )
-    _size(found, f"the problem whose tuning record is shown; default {DEFAULT_SIZE.N}")
-    _finish(found, _info)
+    _size(parser, f"the problem whose tuning record is shown; default {DEFAULT_SIZE.N}")
+    _finish(parser, _info)
 
 
 def _add_ladder(commands: Any) -> None:

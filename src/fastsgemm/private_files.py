@@ -70,17 +70,17 @@ def make_folder(folder: Path) -> None:
 
 def check_folder(folder: Path) -> None:
     """Raise an `OSError` if `folder` is missing, is not a folder, or can be written by other users."""
-    found = os.stat(folder)
-    if not stat.S_ISDIR(found.st_mode):
+    status = os.stat(folder)
+    if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(f"{folder} is not a folder")
-    _check_owner(found, folder)
+    _check_owner(status, folder)
 
 
-def _check_owner(found: os.stat_result, path: Path) -> None:
-    if found.st_uid not in (0, os.geteuid()):
-        raise PermissionError(f"{path} belongs to another user, {found.st_uid}")
-    if found.st_mode & _OTHERS_WRITE:
-        mode = stat.S_IMODE(found.st_mode)
+def _check_owner(status: os.stat_result, path: Path) -> None:
+    if status.st_uid not in (0, os.geteuid()):
+        raise PermissionError(f"{path} belongs to another user, {status.st_uid}")
+    if status.st_mode & _OTHERS_WRITE:
+        mode = stat.S_IMODE(status.st_mode)
         raise PermissionError(f"other users can write {path}, its mode is {mode:04o}; chmod go-w makes it safe")
 
 
@@ -110,11 +110,11 @@ def open_to_append(path: Path) -> FileIO:
 def _opened(path: Path, flags: int, private: bool) -> int:
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, _FILE_MODE)
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{path} is not a regular file")
         if private:
-            _check_owner(found, path)
+            _check_owner(status, path)
     except BaseException:
         os.close(descriptor)
         raise

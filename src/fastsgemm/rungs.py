@@ -123,9 +123,9 @@ class Rung(Struct, frozen=True, cache_hash=True):
 
     def check(self, config: Config, shared_limit: int) -> None:
         """Raise `ConfigError` naming every rule that `config` breaks on this rung; see `violations`."""
-        found = self.violations(config, shared_limit)
-        if found:
-            raise ConfigError(f"illegal config for rung {self.name} ({config}): {'; '.join(map(str, found))}")
+        broken = self.violations(config, shared_limit)
+        if broken:
+            raise ConfigError(f"illegal config for rung {self.name} ({config}): {'; '.join(map(str, broken))}")
 
     def __str__(self) -> str:
         return f"{self.number} {self.name}"
@@ -194,11 +194,11 @@ def of_config(config: Config) -> Rung:
     ConfigError
         No default rung takes it; the message lists the rungs that do.
     """
-    found = next((rung for rung in DEFAULTS if rung.config is type(config)), None)
-    if found is None:
+    matching = next((rung for rung in DEFAULTS if rung.config is type(config)), None)
+    if matching is None:
         taking = ", ".join(rung.name for rung in (*RUNGS, SKINNY_IN_ORDER) if rung.config is type(config)) or "none"
         raise ConfigError(f"a {type(config).__name__} needs a rung; the rungs that take it: {taking}")
-    return found
+    return matching
 
 
 def batch_invariant(rung: Rung | None, config: Config | None, precision: str) -> tuple[Rung | None, Config | None]:
@@ -269,7 +269,7 @@ def find(key: str | int | Rung) -> Rung:
     """
     if isinstance(key, Rung):
         return key
-    found = _BY_KEY.get(key if isinstance(key, str) else arguments.integer(key))
-    if found is None:
+    rung = _BY_KEY.get(key if isinstance(key, str) else arguments.integer(key))
+    if rung is None:
         raise UnknownRungError(f"unknown rung {key!r}; the ladder has {', '.join(map(str, RUNGS))}")
-    return found
+    return rung

@@ -134,8 +134,8 @@ def layouts_table(data: Data) -> str:
     """Return the speeds of problems that were timed in several layouts, a column a layout."""
     rows = [*data["layouts"], *data["narrow"]]
     lines = header("M x N x K", *LAYOUTS)
-    for extents, found in _by(rows, _extents, map(_extents, rows)).items():
-        of = {row["layout"]: _speed(row) for row in found}
+    for extents, group in _by(rows, _extents, map(_extents, rows)).items():
+        of = {row["layout"]: _speed(row) for row in group}
         lines.append(line(extents, *(of.get(layout, "") for layout in LAYOUTS)))
     return "\n".join([*lines, "", _summary(rows)]) if rows else NOT_MEASURED
 
@@ -177,11 +177,11 @@ def sizes_text(data: Data) -> str:
 
 def _by(rows: Sequence[Data], key: Callable[[Data], str], order: Iterable[str] = ()) -> dict[str, list[Data]]:
     """Group the rows by key. Keys in `order` come first, in that order; the others follow, sorted."""
-    found: dict[str, list[Data]] = {}
+    groups: dict[str, list[Data]] = {}
     for row in rows:
-        found.setdefault(key(row), []).append(row)
+        groups.setdefault(key(row), []).append(row)
     wanted = [*order]
-    return dict(sorted(found.items(), key=lambda one: (wanted.index(one[0]) if one[0] in wanted else 99, one[0])))
+    return dict(sorted(groups.items(), key=lambda one: (wanted.index(one[0]) if one[0] in wanted else 99, one[0])))
 
 
 def _size(row: Data) -> str:
@@ -237,8 +237,8 @@ def _of_cublas_error(row: Data) -> float:
 def _summary(rows: Sequence[Data]) -> str:
     errors = [_of_cublas_error(row) for row in rows]
     tuned = sum(_rule(row) == "tuned" for row in rows)
-    found = speeds(rows)
-    mean, lost, slowest = statistics.geometric_mean(found), sum(speed < 1.0 for speed in found), min(found)
+    ratios = speeds(rows)
+    mean, lost, slowest = statistics.geometric_mean(ratios), sum(speed < 1.0 for speed in ratios), min(ratios)
     return (
         f"{len(rows)} problems, {tuned} tuned: mean {mean:.2f}; cuBLAS is faster on {lost}, the slowest has "
         f"{slowest:.2f}; the error is at most {max(errors):.2f} times that of cuBLAS, in the median "

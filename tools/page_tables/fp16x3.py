@@ -19,10 +19,10 @@ def reduce(run: Data) -> Data | None:
         rows = [one["extra_info"] for one in run["benchmarks"] if one["group"] == f"fp16x3 {group}"]
         return [{name: value for name, value in row.items() if name not in ("why", "predicted_ms")} for row in rows]
 
-    found = {group: of(group) for group in GROUPS}
-    if not any(found.values()):
+    groups = {group: of(group) for group in GROUPS}
+    if not any(groups.values()):
         return None
-    return about(run) | found
+    return about(run) | groups
 
 
 def _squares(rows: Sequence[Data]) -> list[str]:
@@ -54,13 +54,13 @@ def _large(rows: Sequence[Data]) -> list[str]:
         for least, most in _BOUNDS
     ]
     lines = header("problems", "number", "rung 11", "mean of times cuBLAS", "slower than cuBLAS", "slowest")
-    for name, found in [*classes, ("all", list(rows))]:
-        if found:
-            speeds = [float(row["times_cublas"]) for row in found]
-            tensor = sum(_kernel(row) == "rung 11" for row in found)
+    for name, group in [*classes, ("all", list(rows))]:
+        if group:
+            speeds = [float(row["times_cublas"]) for row in group]
+            tensor = sum(_kernel(row) == "rung 11" for row in group)
             lost = sum(speed < 1.0 for speed in speeds)
             mean = f"{statistics.geometric_mean(speeds):.2f}"
-            lines.append(line(name, len(found), tensor, mean, lost, f"{min(speeds):.2f}"))
+            lines.append(line(name, len(group), tensor, mean, lost, f"{min(speeds):.2f}"))
     return lines
 
 
@@ -97,9 +97,9 @@ def _peers(rows: Sequence[Data]) -> list[str]:
     rows = [{**row, "peers": as_named(row["peers"])} for row in rows]
     lines = header("who", *(cell for row in rows for cell in (f"TFLOP/s at {row['n']}", f"error at {row['n']}")))
     for name in rows[0]["peers"]:
-        found = [row["peers"].get(name) for row in rows]
+        measured = [row["peers"].get(name) for row in rows]
         cells = (
-            cell for one in found for cell in ((f"{one['tflops']:.0f}", f"{one['error']:.1e}") if one else ("", ""))
+            cell for one in measured for cell in ((f"{one['tflops']:.0f}", f"{one['error']:.1e}") if one else ("", ""))
         )
         lines.append(line(name, *cells))
     return lines
@@ -115,9 +115,9 @@ _TABLES: dict[str, Callable[[Sequence[Data]], list[str]]] = {
 
 def texts(data: Data | None) -> dict[str, str]:
     """Return the tables by name."""
-    found = {"fp16x3-run": NOT_MEASURED if data is None else f"Measured on {machine(data)}."}
+    tables = {"fp16x3-run": NOT_MEASURED if data is None else f"Measured on {machine(data)}."}
     for group, table in _TABLES.items():
         rows = data[group] if data is not None else []
         text = "\n".join(table(rows)) if rows else NOT_MEASURED
-        found[f"fp16x3-{group}"] = text
-    return found | {"fp16x3-losses": NOT_MEASURED if data is None else "\n".join(_losses(data))}
+        tables[f"fp16x3-{group}"] = text
+    return tables | {"fp16x3-losses": NOT_MEASURED if data is None else "\n".join(_losses(data))}

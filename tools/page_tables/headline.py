@@ -59,8 +59,8 @@ def _same(run: Data, split: Data) -> str:
     return f"{run['device']}, {run['date']}, and with fp16x3 on one {split['device']}, {split['date']}"
 
 
-def _lost(found: Sequence[float]) -> int:
-    return sum(speed < 1.0 for speed in found)
+def _lost(ratios: Sequence[float]) -> int:
+    return sum(speed < 1.0 for speed in ratios)
 
 
 def _rows(data: Mapping[str, Data | None]) -> Iterator[tuple[str, str, str, list[float]]]:
@@ -77,8 +77,8 @@ def _rows(data: Mapping[str, Data | None]) -> Iterator[tuple[str, str, str, list
         yield _place(symmetric), "`sgemm(A, A.T)`", "SGEMM of cuBLAS", [one["cuBLAS"] / one["ieee"] for one in ms]
     for place, steps in step_times(data["pytorch"]).items():
         for precision in ("ieee", "fp16x3"):
-            found = [ms["PyTorch"] / ms[precision] for ms in steps]
-            yield place, f"PyTorch programs, `{precision}`", "PyTorch", found
+            ratios = [ms["PyTorch"] / ms[precision] for ms in steps]
+            yield place, f"PyTorch programs, `{precision}`", "PyTorch", ratios
 
 
 def _runs(data: Mapping[str, Data | None], name: str) -> Iterator[Data]:
@@ -94,10 +94,10 @@ def _place(data: Data) -> str:
 
 def _table(rows: Sequence[tuple[str, str, str, list[float]]]) -> list[str]:
     lines = header("problems", "number", "compared with", "mean speed", "slower on", "slowest", "device and date")
-    for place, what, other, found in rows:
-        if found:
-            mean, slowest = f"{statistics.geometric_mean(found):.2f}", f"{min(found):.2f}"
-            lines.append(line(what, len(found), other, mean, _lost(found), slowest, place))
+    for place, what, other, ratios in rows:
+        if ratios:
+            mean, slowest = f"{statistics.geometric_mean(ratios):.2f}", f"{min(ratios):.2f}"
+            lines.append(line(what, len(ratios), other, mean, _lost(ratios), slowest, place))
     return lines
 
 

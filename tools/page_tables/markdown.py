@@ -13,12 +13,12 @@ Data = dict[str, Any]
 
 def about(run: Data) -> Data:
     """Return where and when a run of pytest-benchmark was made, as `machine` shows it."""
-    found = run["machine_info"]["fastsgemm"]
+    info = run["machine_info"]["fastsgemm"]
     return {
         "date": run["datetime"][:10],
-        "device": found["devices"][0]["name"],
-        "driver": found["driver"],
-        "nvrtc": found["nvrtc"],
+        "device": info["devices"][0]["name"],
+        "driver": info["driver"],
+        "nvrtc": info["nvrtc"],
         "packages": run["machine_info"]["packages"],
     }
 
@@ -34,7 +34,7 @@ def fill(text: str, contents: Mapping[str, str]) -> str:
     """Return a page with the tables put between their markers, ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``."""
     for name, content in contents.items():
         place = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
-        text = place.sub(lambda found, content=content: f"{found[1]}{content}\n{found[2]}", text)  # type: ignore[misc]
+        text = place.sub(lambda match, content=content: f"{match[1]}{content}\n{match[2]}", text)  # type: ignore[misc]
     return text
 
 

@@ -61,6 +61,6 @@ def _times_default(row: Data) -> float:
 def _proof(data: Data) -> list[str]:
     lines = [f"On {machine(data)}.", "", *header("compared, bit by bit", "calls", "wrong")]
     for name, what in COMPARED.items():
-        found = data[name]
-        lines.append(line(what.format(**found), found["calls"], found["bad"]))
+        case = data[name]
+        lines.append(line(what.format(**case), case["calls"], case["bad"]))
     return lines

@@ -10,20 +10,20 @@ from page_tables.markdown import Data, header, line
 NOT_MEASURED = "*Not measured yet: run `tests/benchmarks/programs/run.py --json docs/data/pytorch.json` on a GPU.*"
 
 
-def texts(found: Mapping[str, Data] | None) -> dict[str, str]:
+def texts(programs: Mapping[str, Data] | None) -> dict[str, str]:
     """Return the text of every table by its name; a program that was not run has none yet.
 
     Parameters
     ----------
-    found : mapping, optional
+    programs : mapping, optional
         What each program measured, by its name; if it was timed in turns, ``NAME on DEVICE``.
     """
-    found = found or {}
+    programs = programs or {}
     single = {
-        name: _text(table, found[program]) if program in found else NOT_MEASURED
+        name: _text(table, programs[program]) if program in programs else NOT_MEASURED
         for name, (program, table) in _TABLES.items()
     }
-    timed = {name: program for name, program in found.items() if "cases" in program}
+    timed = {name: program for name, program in programs.items() if "cases" in program}
     return single | {"pytorch-programs": _programs(timed)}
 
 
@@ -57,9 +57,9 @@ def _programs(timed: Mapping[str, Data]) -> str:
     return "\n\n".join(texts) or NOT_MEASURED
 
 
-def step_times(found: Mapping[str, Data] | None) -> dict[str, list[Mapping[str, float]]]:
+def step_times(programs: Mapping[str, Data] | None) -> dict[str, list[Mapping[str, float]]]:
     """Return the times in ms of a step of every program, by device and date."""
-    timed = {name: program for name, program in (found or {}).items() if "cases" in program}
+    timed = {name: program for name, program in (programs or {}).items() if "cases" in program}
     times: dict[str, list[Mapping[str, float]]] = {}
     for program in timed.values():
         place = f"{program['device']}, {program['date']}"
@@ -94,7 +94,7 @@ def _calls(calls: Data) -> list[str]:
         "",
         *header("call with the switch", "ieee", "fp16x3"),
     ]
-    lines += [line(kind, *(_spread(one) for one in zip(*found, strict=True))) for kind, found in ratios.items()]
+    lines += [line(kind, *(_spread(one) for one in zip(*times, strict=True))) for kind, times in ratios.items()]
     lines += ["", *header("call without the switch", "host time, µs")]
     return lines + [line(f"`{name}`", f"{us:.1f}") for name, us in calls["operator_us"].items()]
 

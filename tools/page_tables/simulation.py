@@ -17,13 +17,13 @@ NOT_COUNTED = (
 
 def counts_texts(data: Data) -> dict[str, str]:
     """Return the simulated device's counts as tables: of all rungs for a square, and of the kernels of rung 11."""
-    found = convert(data, Table)
-    rungs = [(f"{row.number} {row.name}", row) for row in found.rows]
+    table = convert(data, Table)
+    rungs = [(f"{row.number} {row.name}", row) for row in table.rows]
     arithmetic = [column for column in counts.ARITHMETIC if column[0] != "divergent"]  # no rung has divergent branches
     tables = [_table("rung", rungs, columns) for columns in (counts.MEMORY, arithmetic)]  # one is wider than a page
-    texts = {"counts": "\n\n".join([f"{found.heading()}.", *tables])}
-    if found.fp16x3 is not None:
-        texts["counts-fp16x3"] = _table("kernel", [(row.name, row) for row in found.fp16x3.kernels], counts.KERNEL)
+    texts = {"counts": "\n\n".join([f"{table.heading()}.", *tables])}
+    if table.fp16x3 is not None:
+        texts["counts-fp16x3"] = _table("kernel", [(row.name, row) for row in table.fp16x3.kernels], counts.KERNEL)
     return texts
 
 
@@ -34,18 +34,18 @@ def _table(
     return "\n".join([*heads, *(line(name, *counts.cells(row, columns)) for name, row in rows)])
 
 
-def counters_texts(found: Data | None) -> dict[str, str]:
+def counters_texts(counted: Data | None) -> dict[str, str]:
     """Return how far the simulated counts are from those of Nsight Compute."""
-    if found is None:
+    if counted is None:
         return {"counters": NOT_COUNTED}
-    problem, rows = found["problem"], found["rows"]
+    problem, rows = counted["problem"], counted["rows"]
     largest = max(abs(row["percent"]) for row in rows if row["gated"] and row["percent"] is not None)
     instructions = [row["percent"] for row in rows if row["metric"] == "instructions"]
     rungs = len({row["rung"] for row in rows})
     return {
         "counters": (
-            f"{problem['M']} x {problem['N']} x {problem['K']} on one {found['device']}, driver {found['driver']}, "
-            f"{found['date']}: over {rungs} rungs, the largest difference is {largest:.2f} %. Instructions, which are "
-            f"those of PTX here, differ by {min(instructions):+.1f} to {max(instructions):+.1f} %."
+            f"{problem['M']} x {problem['N']} x {problem['K']} on one {counted['device']}, driver {counted['driver']}, "
+            f"{counted['date']}: over {rungs} rungs, the largest difference is {largest:.2f} %. Instructions, which "
+            f"are those of PTX here, differ by {min(instructions):+.1f} to {max(instructions):+.1f} %."
         )
     }

@@ -37,25 +37,25 @@ class Figure:
 
 def figures(data: Data) -> dict[str, Figure]:
     """Return the figures of a run by name. A figure has the same name in every run."""
-    found: dict[str, Figure] = {}
+    by_name: dict[str, Figure] = {}
     for name in SETS_OF_A_RUN:
         of_set = {f"{name} {_problem(row)}": _figure(row["percent"] / 100, row) for row in data.get(name, ())}
         if of_set:
             mean = statistics.geometric_mean(one.ratio for one in of_set.values())
             noise = math.hypot(*(one.noise for one in of_set.values())) / len(of_set)
             tests = tuple(test for one in of_set.values() for test in one.tests)
-            found |= of_set | {f"{_MEAN}{name}": Figure(mean, noise, tests)}
+            by_name |= of_set | {f"{_MEAN}{name}": Figure(mean, noise, tests)}
     for row in data["ladder"]:
         if row["number"] and row["percent"] is not None:
-            found[f"rung {row['name']}"] = _figure(row["percent"] / 100, row)
+            by_name[f"rung {row['name']}"] = _figure(row["percent"] / 100, row)
     calls = {row["call"]: row for row in data["calls"]}
     for own, others in _BESIDE.items():
         for row in (row for row in data["calls"] if row["call"] == own):
             beside = next((calls[one] for one in others if one in calls and calls[one]["kind"] == row["kind"]), None)
             if beside is not None:
                 ratio = beside["us_per_call"] / row["us_per_call"]
-                found[f"host time of {own}, {row['kind']}"] = _figure(ratio, row, beside)
-    return found
+                by_name[f"host time of {own}, {row['kind']}"] = _figure(ratio, row, beside)
+    return by_name
 
 
 def _problem(row: Data) -> str:
@@ -70,9 +70,9 @@ def _figure(ratio: float, *rows: Data) -> Figure:
     return Figure(ratio, noise, tuple(row["test"] for row in rows if "test" in row))
 
 
-def fallen(stored: Mapping[str, Figure], found: Mapping[str, Figure]) -> list[str]:
+def fallen(stored: Mapping[str, Figure], measured: Mapping[str, Figure]) -> list[str]:
     """Return the names of the figures that are below the limit by more than the noise."""
-    return [name for name, new in found.items() if name in stored and _is_slower(stored[name], new)]
+    return [name for name, new in measured.items() if name in stored and _is_slower(stored[name], new)]
 
 
 def _is_slower(old: Figure, new: Figure) -> bool:
@@ -93,9 +93,9 @@ class Verdict:
 def verdicts(old: Data, new: Data) -> list[Verdict]:
     """Return what became of every figure of two runs: those that are slower first, the worst of them first."""
     before, after = comparable(old, new)
-    found = [_verdict(name, before.get(name), after.get(name)) for name in before | after]
+    all_verdicts = [_verdict(name, before.get(name), after.get(name)) for name in before | after]
     order = ("slower", "faster", "same", "new", "gone")
-    return sorted(found, key=lambda one: (order.index(one.verdict), (one.new or 1.0) / (one.old or 1.0)))
+    return sorted(all_verdicts, key=lambda one: (order.index(one.verdict), (one.new or 1.0) / (one.old or 1.0)))
 
 
 def comparable(old: Data, new: Data) -> tuple[dict[str, Figure], dict[str, Figure]]:

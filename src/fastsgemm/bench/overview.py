@@ -20,15 +20,15 @@ _MEASURED = "Below is what this version reached on a device."
 _COUNTED = "Below are what this version reached on a device, and what its kernels do on a simulated one."
 
 
-def opening(found: Info) -> str:
+def opening(machine: Info) -> str:
     """Return what comes first: the machine if it has a device, else three sentences and the shipped result."""
-    if found.backend in ("cuda", None):  # None: FASTSGEMM_DEVICE is wrong, and the next step says so
-        return found.text()
-    used = "a simulated device multiplies" if found.backend == "sim" else "NumPy multiplies"
-    missing = "no NVIDIA driver was found" if found.driver is None else "no NVIDIA device is in use"
-    below = _MEASURED if found.nvrtc is None else _COUNTED
+    if machine.backend in ("cuda", None):  # None: FASTSGEMM_DEVICE is wrong, and the next step says so
+        return machine.text()
+    used = "a simulated device multiplies" if machine.backend == "sim" else "NumPy multiplies"
+    missing = "no NVIDIA driver was found" if machine.driver is None else "no NVIDIA device is in use"
+    below = _MEASURED if machine.nvrtc is None else _COUNTED
     text = textwrap.wrap(f"{_IS} Here {missing}, so {used} host arrays. {below}", _WIDTH)
-    for note in found.notes:
+    for note in machine.notes:
         if not note.startswith(missing):
             text += ["", *textwrap.wrap(f"note: {note}", _WIDTH)]
     return "\n".join([*text, "", *_stored_result()])
@@ -78,10 +78,10 @@ def _cells(tflops: float | None, percent: float | None) -> str:
     return f"{tflops:>9.4g}" + (f"{percent:>7.1f}" if percent is not None else f"{'':>7}")
 
 
-def closing(found: Info) -> str:
+def closing(machine: Info) -> str:
     """Return what to do next: with a device how long its first tuning takes, else commands that need none."""
-    if found.backend == "cuda" and found.devices:
-        return "\n".join(textwrap.wrap(_first_tuning(found.devices[0]), _WIDTH))
+    if machine.backend == "cuda" and machine.devices:
+        return "\n".join(textwrap.wrap(_first_tuning(machine.devices[0]), _WIDTH))
     return "\n  ".join(["More that needs no device:", "fastsgemm info", "fastsgemm explain --size 4096 --device sm_90"])
 
 

@@ -54,12 +54,12 @@ class Sample:
     @property
     def operands(self) -> tuple[Meta, ...]:
         """A, B and C. A batch is the first of three dimensions."""
-        found = []
+        described = []
         for array, padding in zip(variants.dense(self.problem), self.padding, strict=True):
             shape, (*_, down, right) = array.shape, array.strides
             lines, inner = (shape[-2], (down + padding, 1)) if right == 1 else (shape[-1], (1, right + padding))
-            found.append(Meta(shape, (*(lines * max(inner) for _ in shape[:-2]), *inner), array.dtype))
-        return tuple(found)
+            described.append(Meta(shape, (*(lines * max(inner) for _ in shape[:-2]), *inner), array.dtype))
+        return tuple(described)
 
     @property
     def leading_dimensions(self) -> tuple[int, ...]:
@@ -157,10 +157,10 @@ _TUNED |= {sample.call.problem for sample in (*NAMED, *LAYOUTS, *NARROW)}
 
 def all_sizes(each: int = 100) -> list[Sample]:
     """Return `each` random problems of every size class, with log-uniform extents from 1 to 8192."""
-    found = []
+    samples = []
     for number, size in enumerate(SIZES):
-        found += _draw(each, SEED + number, 1, 8192, partial(_is_of, size))
-    return found
+        samples += _draw(each, SEED + number, 1, 8192, partial(_is_of, size))
+    return samples
 
 
 def _is_of(size: str, problem: Problem) -> bool:
@@ -186,18 +186,18 @@ def _draw(count: int, seed: int, least: int, most: int, wanted: Callable[[Proble
     second multiple of 128 bytes after the end of the line.
     """
     generator = random.Random(seed)
-    found: list[Sample] = []
-    while len(found) < count:
-        turn, layout = divmod(len(found), len(OPERAND_LAYOUTS))
+    samples: list[Sample] = []
+    while len(samples) < count:
+        turn, layout = divmod(len(samples), len(OPERAND_LAYOUTS))
         multiple = _MULTIPLE if turn % 2 else 1
         M, N, K = (_extent(generator, least, most, multiple) for _ in range(3))
         problem = Problem(M, N, K, OPERAND_LAYOUTS[layout])
         padding = _PADDINGS[turn // 2 % len(_PADDINGS)]
         a, b, c = (_padding(generator, padding, each.strides) for each in variants.dense(problem))
         sample = Sample(problem, (a, b, c))
-        if wanted(problem) and sample.call.problem not in _TUNED and sample not in found:
-            found.append(sample)
-    return found
+        if wanted(problem) and sample.call.problem not in _TUNED and sample not in samples:
+            samples.append(sample)
+    return samples
 
 
 def _extent(generator: random.Random, least: int, most: int, multiple: int) -> int:

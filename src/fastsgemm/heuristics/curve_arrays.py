@@ -180,12 +180,12 @@ def layout_factors(fits: Sequence[Fit]) -> Floats:
 @lru_cache(maxsize=64)
 def _shares_of_loads(full: int, middle: float) -> Floats:
     """Return for each place of a config the shares of the three loads at which the layouts were measured."""
-    found = []
+    rows = []
     for load in (1, *range(1, full + 1), full):
         low, high, at = (1.0, middle, 0) if load <= middle else (middle, full, 1)
         share = math.log(load / low) / math.log(high / low) if high > low else 0.0
-        found.append([0.0] * at + [1.0 - share, share] + [0.0] * (1 - at))
-    return np.array(found)
+        rows.append([0.0] * at + [1.0 - share, share] + [0.0] * (1 - at))
+    return np.array(rows)
 
 
 def floats(values: Iterable[float]) -> Floats:

@@ -139,12 +139,12 @@ class _Fitting:
         """Return for each load the straight line through the times at two depths."""
         shallow = TINY if ragged and self._quick else self._problems.shallow
         deep = self._problems.deep
-        found = []
+        lines = []
         for load in self._loads:
             less, more = (self._ms(self._problems.at(load, K + ragged, ragged)) for K in (shallow, deep))
             slope = max(0.0, more - less) / (deep - shallow)
-            found.append(Line(max(0.0, less - slope * (shallow + ragged)), slope))
-        return found
+            lines.append(Line(max(0.0, less - slope * (shallow + ragged)), slope))
+        return lines
 
     def _bent(self, lines: list[Line], tail: tuple[float, float], ragged: int) -> tuple[Line, ...]:
         """Return the lines through the times at a tiny K as well, where the curve has these.
@@ -154,15 +154,15 @@ class _Fitting:
         low, shallow, bend = _depth(tail, self._step, TINY + ragged), float(self._problems.shallow), self._problems.bend
         if low >= shallow:
             return tuple(lines)
-        found = []
+        fitted = []
         for line, load in zip(lines, self._loads, strict=True):
             ms = self._times.get(self._problems.at(load, TINY + ragged, ragged))
             if ms is not None and ms <= line.at(shallow):
                 # The line must not predict less than was measured.
                 end = shallow if low >= bend or line.at(bend) < ms else bend
                 line = Line(line.start, line.slope, end, (line.at(end) - ms) / (end - low) - line.slope)
-            found.append(line)
-        return tuple(found)
+            fitted.append(line)
+        return tuple(fitted)
 
     def _layouts(self, lines: tuple[tuple[Line, ...], ...], tail: tuple[float, float]) -> tuple[Factors, ...]:
         """Return `CurveNumbers.layouts`. On a quick curve, without ragged times, the aligned factors serve both."""

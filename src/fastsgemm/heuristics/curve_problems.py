@@ -54,25 +54,25 @@ class CurveProblems(Struct, frozen=True):
             the time is one straight line in a ragged K.
         """
         fewer = quick and self.quick_leaves_out_tails
-        found = [
+        chosen = [
             self.at(load, depth + ragged, ragged)
             for ragged in (0, 1)
             for load in loads(self.blocks_per_sm)
             for depth in (TINY, self.shallow, self.deep)
             if not (fewer and ragged and depth == self.shallow)
         ]
-        found += [
+        chosen += [
             self.at(load, self.deep + ragged, ragged, layout)
             for ragged in ((0,) if quick else (0, 1))
             for load in dict.fromkeys(self.layout_loads)
             for layout in LAYOUTS
         ]
         if not fewer:
-            found += self.tails()
-        found += self.streams()[: 1 if quick else None]
+            chosen += self.tails()
+        chosen += self.streams()[: 1 if quick else None]
         if not quick:
-            found += [one for one in (self.guarded(), self.stacked()) if one is not None]
-        return list(dict.fromkeys(found))
+            chosen += [one for one in (self.guarded(), self.stacked()) if one is not None]
+        return list(dict.fromkeys(chosen))
 
     def at(self, load: float, K: int, ragged: int, layout: str = "NN") -> Problem:
         """Return a problem of about this load; a ragged one has odd extents."""

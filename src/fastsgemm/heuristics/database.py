@@ -197,13 +197,13 @@ def _read(path: Path, arch: str, private: bool, rung: str | None) -> Content:
     if file is None:
         return Content(arch, 0)
     try:
-        found = file.content() if rung is None else file.of_rung(rung)
+        content = file.content() if rung is None else file.of_rung(rung)
     except RecordError as error:
         warn(f"tuning file {path} is left out: {error}")
         return Content(arch, 0)
-    if found.faults:
-        warn(f"{len(found.faults)} line(s) of tuning file {path} are left out; the first: {found.faults[0]}")
-    return found
+    if content.faults:
+        warn(f"{len(content.faults)} line(s) of tuning file {path} are left out; the first: {content.faults[0]}")
+    return content
 
 
 @cached
@@ -360,11 +360,11 @@ class _File:
     @cached_property
     def _by_rung(self) -> dict[str, dict[str, list[Raw]]]:
         """The lines of records and of curves by the rung that they name; "" for those that name none."""
-        found: dict[str, dict[str, list[Raw]]] = {"records": {}, "curves": {}}
-        for key, groups in found.items():
+        by_rung: dict[str, dict[str, list[Raw]]] = {"records": {}, "curves": {}}
+        for key, groups in by_rung.items():
             for text in getattr(self._outer, key):
                 groups.setdefault(_rung_of(text), []).append(text)
-        return found
+        return by_rung
 
 
 def _rung_of(text: Raw) -> str:

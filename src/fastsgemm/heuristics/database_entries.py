@@ -280,14 +280,14 @@ LISTS: dict[str, Decoder[Any]] = {
 
 def entries_of(key: str, lines: Iterable[Raw], unread: list[Unread]) -> tuple[Any, ...]:
     """Return the entries of a list of a file, and add the lines that are none to `unread`."""
-    found = []
+    entries = []
     for text in lines:
         try:
-            found.append(strict_json.decode_with(LISTS[key], text))
+            entries.append(strict_json.decode_with(LISTS[key], text))
         except RecordError as error:
             shown = strict_json.one_line(bytes(text))
             unread.append(Unread(key, shown, f"{error} in {shown[:300]}"))
-    return tuple(found)
+    return tuple(entries)
 
 
 def line_of(entry: Entry) -> str:

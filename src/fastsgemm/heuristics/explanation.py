@@ -65,29 +65,29 @@ class Explanation:
     @property
     def _improvement(self) -> tuple[str | None, str]:
         """The command, and what it would do, or why there is none."""
-        found, rung = self.choice, self.choice.rung
+        chosen, rung = self.choice, self.choice.rung
         if not self.problem.dtypes.are_float32:
             return None, "tuning takes float32 operands; 16-bit operands use the same constants"
-        if found.tile is not None:
+        if chosen.tile is not None:
             if fp16x3_rates.load(self.device.arch, self.device.name).device == self.device.name:
                 return None, "its times were measured on this device"
             return "fastsgemm tune --rung fp16x3", "measures its tiles and rates there"
-        if rung is SKINNY_IN_ORDER or found.config.constants.get("SEGMENT"):
+        if rung is SKINNY_IN_ORDER or chosen.config.constants.get("SEGMENT"):
             return None, "no command searches the constants of the one order of summation"
         if not rung.searched:
             return None, f"no command searches the constants of rung {rung.name}"
-        if found.rule == choice.NEAREST:
+        if chosen.rule == choice.NEAREST:
             which = "" if rung in rungs.DEFAULTS else f" --rung {rung.name}"
             return f"fastsgemm tune{which}", "measures times, from which every problem is predicted"
-        evidence = found.evidence
-        if found.rule == choice.EXACT and isinstance(evidence, Record) and evidence.device == self.device.name:
+        evidence = chosen.evidence
+        if chosen.rule == choice.EXACT and isinstance(evidence, Record) and evidence.device == self.device.name:
             return None, "this problem was tuned on this device"
-        why = "tunes it there" if found.rule == choice.EXACT else "measures what is predicted here"
+        why = "tunes it there" if chosen.rule == choice.EXACT else "measures what is predicted here"
         return f"fastsgemm tune --rung {rung.name} --size {spell(self.problem)}", why
 
     def json(self) -> dict[str, Any]:
         """Return it as plain data."""
-        found = self.choice
+        chosen = self.choice
         asked: dict[str, Any] = {
             "device": self.device.name,
             "arch": self.device.arch,
@@ -97,24 +97,24 @@ class Explanation:
             "command": self.command,
         }
         if self.precision != "ieee":
-            asked |= {"why": found.why, "fp16x3_ms": found.tensor_ms}
-            if found.tile is not None:
-                asked |= {"constants": found.tile.constants, "triangle": found.triangle}
-                return asked | {"ms": found.ms, "ieee_ms": found.ieee_ms}
+            asked |= {"why": chosen.why, "fp16x3_ms": chosen.tensor_ms}
+            if chosen.tile is not None:
+                asked |= {"constants": chosen.tile.constants, "triangle": chosen.triangle}
+                return asked | {"ms": chosen.ms, "ieee_ms": chosen.ieee_ms}
         return asked | {
-            "constants": found.config.constants,
-            "rule": found.rule,
+            "constants": chosen.config.constants,
+            "rule": chosen.rule,
             "evidence": self.evidence,
-            "triangle": found.triangle,
-            "packed": list(found.packed),
-            "shares": [_share(one) for one in found.shares],
-            "ms": found.ms,
+            "triangle": chosen.triangle,
+            "packed": list(chosen.packed),
+            "shares": [_share(one) for one in chosen.shares],
+            "ms": chosen.ms,
             "ways": [_way(way) for way in self.ways],
         }
 
     def __repr__(self) -> str:
-        found = self.choice
-        answer = f"{found.config}, {found.rule}" if found.tile is None else f"{found.tile}, {found.why}"
+        chosen = self.choice
+        answer = f"{chosen.config}, {chosen.rule}" if chosen.tile is None else f"{chosen.tile}, {chosen.why}"
         return (
             f"<Explanation, to be printed: {spell(self.problem)} on {self.device.name} "
             f"({self.device.arch}) gets {self.rung} {answer}>"
@@ -127,34 +127,34 @@ class Explanation:
         return "\n".join([*self._lines(), f"improve    {improve}"])
 
     def _lines(self) -> list[str]:
-        p, found = self.problem, self.choice
+        p, chosen = self.problem, self.choice
         times = "" if p.batch == 1 else f"{p.batch} times "
         types = "" if p.dtypes.are_float32 else f", {p.dtypes.a.numpy_name} by {p.dtypes.b.numpy_name}"
         where = f"{self.device.name} ({self.device.arch})"
         lines = [f"problem    {times}{p.M} x {p.N} x {p.K}, {p.layout}{types}, on {where}"]
         if self.precision != "ieee":
-            lines.append(f"precision  {self.precision}: {found.why}")
+            lines.append(f"precision  {self.precision}: {chosen.why}")
         lines.append(f"rung       {self.rung}")
-        if found.tile is not None:
-            return [*lines, *_of_rung_11(p, found), *([_SYMMETRIC] if found.triangle else [])]
+        if chosen.tile is not None:
+            return [*lines, *_of_rung_11(p, chosen), *([_SYMMETRIC] if chosen.triangle else [])]
         lines += [
-            f"constants  {found.config}",
-            f"rule       {found.rule}: {_RULES[found.rule]}",
+            f"constants  {chosen.config}",
+            f"rule       {chosen.rule}: {_RULES[chosen.rule]}",
             f"evidence   {self.evidence}",
         ]
-        if found.triangle:
+        if chosen.triangle:
             lines.append(_SYMMETRIC)
-        if found.packed:
-            lines.append(f"packed     {' and '.join(found.packed)} first")
-        if found.cut:
-            lines.append(f"cut        C before {found.cut}")
-            for number, one in enumerate(found.shares, start=1):
+        if chosen.packed:
+            lines.append(f"packed     {' and '.join(chosen.packed)} first")
+        if chosen.cut:
+            lines.append(f"cut        C before {chosen.cut}")
+            for number, one in enumerate(chosen.shares, start=1):
                 time = "" if one.ms is None else f"{one.ms:.4g} ms, "
                 lines.append(f"share {number}    {_span(one)}: {time}{one.rule}, {one.rung.name} {one.config}")
-        if found.ms is not None:
-            measured = found.rule == choice.EXACT and not found.packed and not found.cut
+        if chosen.ms is not None:
+            measured = chosen.rule == choice.EXACT and not chosen.packed and not chosen.cut
             verb = "measured" if measured else "predicted"
-            lines.append(f"time       {found.ms:.4g} ms, {tflops(p, found.ms):.4g} TFLOP/s ({verb})")
+            lines.append(f"time       {chosen.ms:.4g} ms, {tflops(p, chosen.ms):.4g} TFLOP/s ({verb})")
         for number, way in enumerate(self.ways[1 : 1 + _SHOWN]):
             time = "" if way.ms is None else f"{way.ms:.4g} ms  "
             configs = " + ".join(f"{one.rung.name} {one.config}" for one in way.shares)
@@ -183,27 +183,27 @@ def _way(way: Choice) -> dict[str, Any]:
     return {"way": way.name, "ms": way.ms, "shares": [_share(one) for one in way.shares]}
 
 
-def _of_rung_11(problem: Problem, found: Choice) -> list[str]:
-    assert found.tile is not None
-    constants = " ".join(f"{name}={value}" for name, value in found.tile.constants.items())
-    lines = [f"constants  {constants}{', swap_ab' if found.trans_c else ''}"]
-    if found.ms is not None:
-        rate = tflops(problem, found.ms)
-        how = "operands as they lie" if found.direct else "with splitting"
-        lines.append(f"time       {found.ms:.4g} ms, {rate:.4g} TFLOP/s (predicted, {how})")
+def _of_rung_11(problem: Problem, chosen: Choice) -> list[str]:
+    assert chosen.tile is not None
+    constants = " ".join(f"{name}={value}" for name, value in chosen.tile.constants.items())
+    lines = [f"constants  {constants}{', swap_ab' if chosen.trans_c else ''}"]
+    if chosen.ms is not None:
+        rate = tflops(problem, chosen.ms)
+        how = "operands as they lie" if chosen.direct else "with splitting"
+        lines.append(f"time       {chosen.ms:.4g} ms, {rate:.4g} TFLOP/s (predicted, {how})")
     return lines
 
 
 def _evidence(choice: Choice, device: DeviceInfo) -> str:
-    found = choice.evidence
-    assert found is not None
-    arch, user = database.origin_of(found, device.arch)
+    evidence = choice.evidence
+    assert evidence is not None
+    arch, user = database.origin_of(evidence, device.arch)
     where = "yours" if user else "shipped"
-    place = "every architecture" if arch == GENERIC else found.device or arch
-    if isinstance(found, Record):
-        at = "" if found.problem is None else f" at {spell(found.problem)}"
-        return f"{found.origin} record for {place}{at} ({where}; {found.source})"
-    return f"measured times on {place} ({where}; {found.source})"
+    place = "every architecture" if arch == GENERIC else evidence.device or arch
+    if isinstance(evidence, Record):
+        at = "" if evidence.problem is None else f" at {spell(evidence.problem)}"
+        return f"{evidence.origin} record for {place}{at} ({where}; {evidence.source})"
+    return f"measured times on {place} ({where}; {evidence.source})"
 
 
 def explain(
@@ -281,10 +281,10 @@ def explain(
 def explained(device: DeviceInfo, problem: Problem, request: Request) -> Explanation:
     """Say the same of a device that need not be part of the data."""
     asked = device, request, *variants.dense_operands(problem), variants.extents_of(problem)
-    found = choice.choose(*asked)
-    if found.tile is not None:
-        return Explanation(device, problem, found, request.precision)
-    return Explanation(device, problem, found, request.precision, choice.ways(*asked), _evidence(found, device))
+    chosen = choice.choose(*asked)
+    if chosen.tile is not None:
+        return Explanation(device, problem, chosen, request.precision)
+    return Explanation(device, problem, chosen, request.precision, choice.ways(*asked), _evidence(chosen, device))
 
 
 def device_at(place: int | str) -> DeviceInfo:

@@ -57,9 +57,9 @@ def check_config(device: DeviceTraits, config: TileConfig) -> None:
     if type(config) not in kinds:
         names = " or ".join(kind.__name__ for kind in kinds)
         raise ConfigError(f"rung fp16x3 takes a {names} on {device.arch}, got {type(config).__name__}")
-    found = config.violations(device.shared_limit)
-    if found:
-        raise ConfigError(f"illegal config for rung fp16x3 ({config}): {'; '.join(map(str, found))}")
+    broken = config.violations(device.shared_limit)
+    if broken:
+        raise ConfigError(f"illegal config for rung fp16x3 ({config}): {'; '.join(map(str, broken))}")
 
 
 @cached
@@ -120,8 +120,8 @@ def choose(
 
 def _float32_rival(device: DeviceInfo, problem: Problem, request: Request) -> tuple[str, float | None]:
     """Return rung and time of the IEEE kernel that would compute a problem with dense float32 operands."""
-    found = next(Search(knowledge(device), request.ieee).ways(*dense_operands(problem), extents_of(problem)))
-    return found.shares[0].rung.name, found.ms
+    rival = next(Search(knowledge(device), request.ieee).ways(*dense_operands(problem), extents_of(problem)))
+    return rival.shares[0].rung.name, rival.ms
 
 
 def _without_times(least: dict[str, float], arch: str, problem: Problem) -> tuple[bool, str]:
@@ -156,7 +156,7 @@ def _quickest(
     device decides.
     """
     least_k = min(tile.least_k for tile in known.tiles)  # a rung that was asked for takes fewer steps too
-    found = []
+    timed = []
     for tile in known.tiles:
         if not tile.serves(max(problem.K, least_k), device.shared_limit):
             continue
@@ -167,9 +167,9 @@ def _quickest(
             for trans_c in (False,) if sym else geometry.orientations(config):
                 us = predicted_us(known, tile, config, problem, split, trans_c, device.multiprocessors, sym)
                 least = max(us, _host_us(known, split, parts))
-                found.append((least, us, trans_c, parts, tile.config.BM * tile.config.BN, config))
-    quickest = min(found, key=lambda one: one[:5])
-    equal = [one for one in found if one[0] <= _CLOSE * quickest[0] and one[3] <= quickest[3]]
+                timed.append((least, us, trans_c, parts, tile.config.BM * tile.config.BN, config))
+    quickest = min(timed, key=lambda one: one[:5])
+    equal = [one for one in timed if one[0] <= _CLOSE * quickest[0] and one[3] <= quickest[3]]
     least, _, trans_c, _, _, config = min(equal, key=lambda one: (-one[4], *one[:4]))
     return 1e-3 * least, trans_c, config
 

@@ -148,13 +148,13 @@ def _own(arch: str, device: str) -> Rates | None:
         return None
     path = folder / _name(device)
     try:
-        found = parse(path, private_files.read(path, _MOST_BYTES))
+        rates = parse(path, private_files.read(path, _MOST_BYTES))
     except FileNotFoundError:
         return None
     except (OSError, RecordError) as error:
         warn(f"the rates of rung fp16x3 in {path} are left out: {error}")
         return None
-    return found if (found.arch, found.device) == (arch, device) else None
+    return rates if (rates.arch, rates.device) == (arch, device) else None
 
 
 def _name(device: str) -> str:

@@ -120,8 +120,8 @@ def accumulating(config: Config, shared_limit: int) -> PipelinedConfig | None:
     """Return a config with partial accumulators, or None if it has some or they do not fit into shared memory."""
     if not isinstance(config, PipelinedConfig) or config.PARTIAL_ACCUMULATORS > 1:
         return None
-    found = _with_accumulators(config, MOST)
-    return found if found.shared_bytes <= shared_limit else None  # which the number does not change
+    changed = _with_accumulators(config, MOST)
+    return changed if changed.shared_bytes <= shared_limit else None  # which the number does not change
 
 
 @lru_cache(maxsize=_MOST_CONFIGS)

@@ -133,12 +133,12 @@ class Search:
             one.how.trans is to.how.trans and one.width == to.width
             for one, to in zip((a, b), pack(BOTH, a, b), strict=True)
         ]
-        found = {}
+        added_ms = {}
         for packed in (BOTH,) if gram else _PACKINGS:
             ms = packing_ms(fitted, packed, a, b, c) / (2 if gram else 1)
             if ms < limit and not ((packed[0] and in_vain[0]) or (packed[1] and in_vain[1])):
-                found[packed] = ms
-        return found
+                added_ms[packed] = ms
+        return added_ms
 
     def _cut(self, whole: Pick, packed: Packed, added: float, a: Operand, b: Operand, c: Operand) -> Choice | None:
         """Return the quickest way that cuts C, or None if the whole is as quick; packing adds `added` ms to either.

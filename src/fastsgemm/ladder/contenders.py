@@ -231,8 +231,8 @@ def _available() -> float:
     """Return the bytes of host memory that this process can still allocate; infinity if Linux does not say."""
     free = float("inf")
     with contextlib.suppress(OSError):
-        found = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"))
-        free = 1024.0 * int(found[1]) if found else free
+        line = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"))
+        free = 1024.0 * int(line[1]) if line else free
     with contextlib.suppress(OSError, ValueError):  # the limit of a container; "max" means none
         limit, used = (int((_CGROUP / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
         free = min(free, limit - used)

@@ -157,9 +157,9 @@ class Table:
     @property
     def _mismatches(self) -> list[str]:
         """What is wrong with each rung that is."""
-        found = [(row.name, row.mismatch) for row in self.rows]
-        found += [("fp16x3", self.fp16x3.mismatch)] if self.fp16x3 is not None else []
-        return [f"{name} is WRONG: {mismatch}" for name, mismatch in found if mismatch is not None]
+        mismatches = [(row.name, row.mismatch) for row in self.rows]
+        mismatches += [("fp16x3", self.fp16x3.mismatch)] if self.fp16x3 is not None else []
+        return [f"{name} is WRONG: {mismatch}" for name, mismatch in mismatches if mismatch is not None]
 
     def json(self) -> dict[str, Any]:
         """Return this as plain data, ready for `json.dumps`."""
@@ -198,14 +198,14 @@ class Table:
     def _table(self, columns: Sequence[tuple[str, str, str]]) -> list[str]:
         return _plain("rung", [(f"{row.number} {row.name}", row) for row in self.rows], columns)
 
-    def _fp16x3_table(self, found: Fp16x3Rows) -> list[str]:
-        constants = " ".join(f"{name}={value}" for name, value in found.constants.items())
-        error = "not a number" if found.error is None else f"{found.error:.2g}"
+    def _fp16x3_table(self, rows: Fp16x3Rows) -> list[str]:
+        constants = " ".join(f"{name}={value}" for name, value in rows.constants.items())
+        error = "not a number" if rows.error is None else f"{rows.error:.2g}"
         text = f"error {error}; its bits are its own, because it sums products of FP16 pairs on tensor cores"
         lines = textwrap.wrap(f"11 fp16x3       {constants}", _WIDTH, subsequent_indent=_INDENT)
-        lines += _told(found.overridden)
+        lines += _told(rows.overridden)
         lines += textwrap.wrap(text, _WIDTH)
-        return [*lines, *_plain("kernel", [(row.name, row) for row in found.kernels], KERNEL)]
+        return [*lines, *_plain("kernel", [(row.name, row) for row in rows.kernels], KERNEL)]
 
     def _summary(self) -> str:
         """Return one sentence that sums up the counts: of the lowest and of the highest rung, if there are two."""

@@ -138,11 +138,11 @@ def collect(problem: Problem) -> Info:
 
 def choose(device_info: DeviceTraits, rung: Rung | None, problem: Problem) -> ChoiceRow:
     """Return the tuning record for `problem` on this device: of `rung`, or of the rung `sgemm` picks if it is None."""
-    found = choose_config(device_info, rung, variants.dense_call(problem).problem)
-    on = found.evidence
+    chosen = choose_config(device_info, rung, variants.dense_call(problem).problem)
+    on = chosen.evidence
     arch, _ = database.origin_of(on, device_info.arch)
     origin, source = (on.origin, on.source) if isinstance(on, Record) else ("predicted", f"from {on.source}")
-    return ChoiceRow(problem, found.rung.name, found.config.constants, arch, on.device, origin, source)
+    return ChoiceRow(problem, chosen.rung.name, chosen.config.constants, arch, on.device, origin, source)
 
 
 def _or_note(notes: list[str], look: Callable[[], T]) -> T | None:

@@ -118,9 +118,9 @@ def _fp16x3(
 def _kernel_row(report: Report) -> KernelRow:
     total = report.total
     loads, stores = GlobalTraffic(), GlobalTraffic()
-    for found, parts in ((loads, total.loads), (stores, total.stores)):
+    for sums, parts in ((loads, total.loads), (stores, total.stores)):
         for part in parts.values():
-            found.add(part)
+            sums.add(part)
     return KernelRow(
         name=report.kernel.removeprefix("fastsgemm_"),
         blocks=report.grid,

@@ -33,15 +33,15 @@ def unknown(instruction: Instruction, why: str = "the simulated device does not 
 
 def operands(instruction: Instruction, *counts: int) -> tuple[Operand, ...]:
     """Return the operands of an instruction that takes one of these counts of them."""
-    found = instruction.operands
-    if len(found) not in counts:
-        raise unknown(instruction, f"it takes {' or '.join(map(str, counts))} operands, not {len(found)}")
-    return found
+    given = instruction.operands
+    if len(given) not in counts:
+        raise unknown(instruction, f"it takes {' or '.join(map(str, counts))} operands, not {len(given)}")
+    return given
 
 
 def items(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
     """Return the parts of an operand that has so many: of a vector, or itself alone."""
-    found = operand.items if isinstance(operand, Vector) else (operand,)
-    if len(found) != count:
-        raise unknown(instruction, f"an operand of it has {len(found)} elements, not {count}")
-    return found
+    parts = operand.items if isinstance(operand, Vector) else (operand,)
+    if len(parts) != count:
+        raise unknown(instruction, f"an operand of it has {len(parts)} elements, not {count}")
+    return parts

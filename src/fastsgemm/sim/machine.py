@@ -228,5 +228,5 @@ def _special(slots: Slots, batch: Batch, extent: tuple[int, int, int]) -> dict[i
         "%nctaid.y": np.array([extent[1]], np.uint32),
         "%nctaid.z": np.array([extent[2]], np.uint32),
     }
-    found = {slots.special(name): value for name, value in special.items()}
-    return {slot: value for slot, value in found.items() if slot is not None}
+    by_slot = {slots.special(name): value for name, value in special.items()}
+    return {slot: value for slot, value in by_slot.items() if slot is not None}

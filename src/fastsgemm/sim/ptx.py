@@ -124,10 +124,10 @@ class Kernel:
     def type_of(self, register: Register) -> str:
         """Return the declared PTX type of a register."""
         name = register.name
-        found = self.registers.get(name) or self.registers.get(name.rstrip("0123456789"))
-        if found is None:
+        declared = self.registers.get(name) or self.registers.get(name.rstrip("0123456789"))
+        if declared is None:
             raise PtxError(f"register {name} of kernel {self.name} is not declared")
-        return found
+        return declared
 
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -180,13 +180,13 @@ def parse(text: str) -> dict[str, Kernel]:
 
 
 def _parameters(text: str) -> list[Parameter]:
-    found = []
+    parameters = []
     for part in filter(None, map(str.strip, text.split(","))):
         match = _PARAMETER.match(part)
         if match is None or (match[3] and match[1] != "b8"):
             raise PtxError(f"cannot read the parameter {part!r}; only scalars, pointers and structs can be passed")
-        found.append(Parameter(match[2], match[1], int((match[3] or "[0]")[1:-1])))
-    return found
+        parameters.append(Parameter(match[2], match[1], int((match[3] or "[0]")[1:-1])))
+    return parameters
 
 
 class _Body:

@@ -58,21 +58,21 @@ def check_warpgroups(batch: Batch, instruction: Instruction) -> Array:
 
 def accumulators(kernel: Kernel) -> frozenset[Register]:
     """Return the registers that products use, and those that are copied to or from them."""
-    found = set[Register]()
+    used = set[Register]()
     moves = []
     for instruction in kernel.instructions:
         if _PRODUCT.fullmatch(instruction.opcode):
-            found |= set(_registers(instruction.operands[0]))
+            used |= set(_registers(instruction.operands[0]))
         elif _is_move(instruction):
             moves.append(set(instruction.operands))
-    if not found:
+    if not used:
         return frozenset()
     grown = True
     while grown:
-        more = {register for move in moves if move & found for register in move} - found
-        found |= more  # type: ignore[arg-type]
+        more = {register for move in moves if move & used for register in move} - used
+        used |= more  # type: ignore[arg-type]
         grown = bool(more)
-    return frozenset(found)
+    return frozenset(used)
 
 
 def watch(step: Step, instruction: Instruction, watched: frozenset[Register], slots: Slots) -> Step:

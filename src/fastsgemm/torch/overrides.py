@@ -284,7 +284,7 @@ def _reader_of_precision() -> Callable[[], str]:
     """
     getter = getattr(torch._C, "_get_fp32_precision_getter", None)  # since PyTorch 2.9
     if getter is not None:
-        return lambda: "" if (found := getter("cuda", "matmul")) in ("ieee", "none") else found
+        return lambda: "" if (wish := getter("cuda", "matmul")) in ("ieee", "none") else wish
     return lambda: "tf32" if torch._C._get_cublas_allow_tf32() else ""
 
 

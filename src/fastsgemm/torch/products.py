@@ -42,8 +42,8 @@ class OutOfMemoryError(DeviceMemoryError, torch.OutOfMemoryError):
 
 def scalar(name: str, value: Any) -> float:
     """Return alpha or beta, rounded to float32; see `fastsgemm.call.checks.scalar`."""
-    found = _USUAL.get(value)
-    return checks.scalar(name, value) if found is None else found
+    usual = _USUAL.get(value)
+    return checks.scalar(name, value) if usual is None else usual
 
 
 def gpu_of(ordinal: int) -> Gpu | None:

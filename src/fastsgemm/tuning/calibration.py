@@ -67,12 +67,12 @@ def calibrated(
 
 def _best(model: CostModel, problem: Problem) -> dict[Config, tuple[Rung, int, float]]:
     """Return for each config the parts of K with the least predicted time, and that time in ms."""
-    found: dict[Config, tuple[Rung, int, float]] = {}
+    best: dict[Config, tuple[Rung, int, float]] = {}
     for fit, parts, ms in model.times(problem):
         config = fit.curve.config
-        if config not in found or ms < found[config][2]:
-            found[config] = (fit.rung, parts, ms)
-    return found
+        if config not in best or ms < best[config][2]:
+            best[config] = (fit.rung, parts, ms)
+    return best
 
 
 def _mean(factors: Sequence[float]) -> float:

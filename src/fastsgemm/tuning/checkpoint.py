@@ -144,10 +144,10 @@ class Checkpoint:
             try:
                 entry = strict_json.decode(line, dict[str, Any])
                 if self._stamp.items() <= entry.items():
-                    found = msgspec.convert(entry, _Line)
-                    result = found.ms if found.failed is None else found.failed
+                    measured = msgspec.convert(entry, _Line)
+                    result = measured.ms if measured.failed is None else measured.failed
                     if result is not None:
-                        self._seen[found.key] = result
+                        self._seen[measured.key] = result
             except (FastsgemmError, msgspec.ValidationError):
                 continue
 

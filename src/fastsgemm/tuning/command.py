@@ -108,17 +108,17 @@ def _verify(path: Path, as_json: bool) -> int:
     """
     from fastsgemm.tuning import contribution
 
-    found, content = contribution.read(path)
-    wrong = contribution.faults(found, content)
-    again, absent = ([], None) if wrong else _timed_again(found.machine.device, content)
+    given, content = contribution.read(path)
+    wrong = contribution.faults(given, content)
+    again, absent = ([], None) if wrong else _timed_again(given.machine.device, content)
     refused = bool(wrong) or any(line.endswith("DIFFERS") for line in again)
-    rates = contribution.rates_of(found) is not None
-    counts = {"records": len(content.records), "curves": len(content.curves), "checks": len(found.checks)}
+    rates = contribution.rates_of(given) is not None
+    counts = {"records": len(content.records), "curves": len(content.curves), "checks": len(given.checks)}
     if as_json:
-        data = {"machine": structs.asdict(found.machine), **counts, "fp16x3": rates, "in_order": not refused}
+        data = {"machine": structs.asdict(given.machine), **counts, "fp16x3": rates, "in_order": not refused}
         show(json.dumps({**data, "faults": wrong, "timed_again": again, "not_timed": absent}, indent=2))
         return _REFUSED if refused else 0
-    made_on = found.machine
+    made_on = given.machine
     show(f"{made_on.device} ({made_on.arch}), driver {made_on.driver}, NVRTC {made_on.nvrtc}, {made_on.date}")
     show("records: {records}, curves: {curves}, checked after the run: {checks}".format(**counts))
     if rates:

@@ -137,11 +137,11 @@ def cublas() -> str | None:
     caller = next((sys.modules[name] for name in ("torch", "cupy") if name in sys.modules), None)
     if caller is None:
         return None
-    found = [f"{caller.__name__} {caller.__version__}"]
+    versions = [f"{caller.__name__} {caller.__version__}"]
     for name in ("nvidia-cublas", "nvidia-cublas-cu12"):
         with suppress(metadata.PackageNotFoundError):
-            found.append(f"{name} {metadata.version(name)}")
-    return ", ".join(found)
+            versions.append(f"{name} {metadata.version(name)}")
+    return ", ".join(versions)
 
 
 def clocks(gpu: Gpu) -> tuple[float | None, float | None, float | None]:
@@ -158,13 +158,13 @@ def clocks(gpu: Gpu) -> tuple[float | None, float | None, float | None]:
 
 def parsed_clocks(line: str) -> tuple[float | None, float | None, float | None]:
     """Return the three numbers of a line of ``nvidia-smi``, None for each that is not a number."""
-    found: list[float | None] = []
+    numbers: list[float | None] = []
     for cell in line.split(","):
         try:
-            found.append(float(cell))
+            numbers.append(float(cell))
         except ValueError:
-            found.append(None)
-    first, second, third = (*found, None, None, None)[:3]
+            numbers.append(None)
+    first, second, third = (*numbers, None, None, None)[:3]
     return first, second, third
 
 
@@ -208,19 +208,19 @@ def read(path: Path) -> tuple[Contribution, Content]:
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error}") from error
     try:
-        found: Contribution = strict_json.decode(text, Contribution)
+        contribution: Contribution = strict_json.decode(text, Contribution)
         strict_json.refuse_duplicates(text)
     except RecordError as error:
         raise RecordError(f"{path} is no file that fastsgemm tune --export has written: {error}") from error
-    if found.schema != SCHEMA:
-        raise RecordError(f"{path} has schema {found.schema}; this version reads {SCHEMA}")
-    content = database.parse(bytes(found.content), found.machine.arch)
+    if contribution.schema != SCHEMA:
+        raise RecordError(f"{path} has schema {contribution.schema}; this version reads {SCHEMA}")
+    content = database.parse(bytes(contribution.content), contribution.machine.arch)
     for fault in content.faults:
         raise RecordError(f"{path}: {fault}")
-    return found, content
+    return contribution, content
 
 
-def rates_of(found: Contribution) -> Rates | None:
+def rates_of(contribution: Contribution) -> Rates | None:
     """Return what a contribution says of rung 11, if it does.
 
     Raises
@@ -228,21 +228,21 @@ def rates_of(found: Contribution) -> Rates | None:
     RecordError
         It cannot be read.
     """
-    return None if found.rates == _NULL else fp16x3_rates.parse(Path("rates"), bytes(found.rates))
+    return None if contribution.rates == _NULL else fp16x3_rates.parse(Path("rates"), bytes(contribution.rates))
 
 
-def faults(found: Contribution, content: Content) -> list[str]:
+def faults(contribution: Contribution, content: Content) -> list[str]:
     """Return everything that speaks against a contribution, as far as the file itself shows it."""
-    lines = faults_of_file(database.dumps(content), found.machine.arch)
-    limit = database.shipped(found.machine.arch).shared_limit
+    lines = faults_of_file(database.dumps(content), contribution.machine.arch)
+    limit = database.shipped(contribution.machine.arch).shared_limit
     if limit and content.shared_limit != limit:
-        lines.append(f"{content.shared_limit} bytes of shared memory a block, {found.machine.arch} has {limit}")
+        lines.append(f"{content.shared_limit} bytes of shared memory a block, {contribution.machine.arch} has {limit}")
     devices = {one.device for one in content.records} | {one.device for one in content.curves}
-    if devices - {found.machine.device}:
-        lines.append(f"its records and curves are of {sorted(map(str, devices))}, not of {found.machine.device}")
+    if devices - {contribution.machine.device}:
+        lines.append(f"its records and curves are of {sorted(map(str, devices))}, not of {contribution.machine.device}")
     measured = [one for one in content.records if isinstance(one, Measured)]
     lines += [f"{one.rung}: a record is {one.origin}, not measured" for one in content.records if one not in measured]
-    if not content.records and found.rates == _NULL:
+    if not content.records and contribution.rates == _NULL:
         lines.append("it has neither records nor rates of rung fp16x3")
     if not all(one.cublas_ratio for one in measured):
         lines.append(
@@ -250,12 +250,14 @@ def faults(found: Contribution, content: Content) -> list[str]:
         )
     records = {(one.rung, spell(one.problem)): one for one in measured}
     wanted = {(one.rung, spell(one.problem)) for one in sample(measured)}
-    checked = {(one.rung, one.problem) for one in found.checks}
+    checked = {(one.rung, one.problem) for one in contribution.checks}
     lines += [f"{rung} {problem}: not checked" for rung, problem in sorted(wanted - checked)]
-    rates = rates_of(found)
-    if rates is not None and (rates.arch, rates.device) != (found.machine.arch, found.machine.device):
-        lines.append(f"its rates of rung fp16x3 are of {rates.device} ({rates.arch}), not of {found.machine.device}")
-    for one in found.checks:
+    rates = rates_of(contribution)
+    if rates is not None and (rates.arch, rates.device) != (contribution.machine.arch, contribution.machine.device):
+        lines.append(
+            f"its rates of rung fp16x3 are of {rates.device} ({rates.arch}), not of {contribution.machine.device}"
+        )
+    for one in contribution.checks:
         record = records.get((one.rung, one.problem))
         name = f"{one.rung} {one.problem}"
         lines += [f"{name}: {fault}" for fault in (_faults_of(one, record) if record else ["there is no such record"])]
@@ -276,25 +278,25 @@ def faults_of_file(text: str, arch: str) -> list[str]:
         content = database.parse(text.encode(), arch)
     except RecordError as error:
         return [str(error)]
-    found = [*content.faults]
+    wrong = [*content.faults]
     if keys - _SHIPPED != _KEYS:
-        found.append(f"its keys are {sorted(keys)}, not {sorted(_KEYS)}")
+        wrong.append(f"its keys are {sorted(keys)}, not {sorted(_KEYS)}")
     records, curves = content.records, content.curves
     for entry in (*records, *curves):
         broken = entry.config.violations(content.shared_limit)
-        found += [f"{entry.rung} {entry.config}: {violation}" for violation in broken]
+        wrong += [f"{entry.rung} {entry.config}: {violation}" for violation in broken]
     fitted = [one for one in curves if one.numbers is not None]
-    found += [
+    wrong += [
         f"{one.rung} {one.config}: the numbers are not those of the points"
         for one in fitted
         if one.numbers != with_numbers(one).numbers
     ]
     places = [*map(place, records)]
-    found += [f"more than one record for {one}" for one in dict.fromkeys(places) if places.count(one) > 1]
+    wrong += [f"more than one record for {one}" for one in dict.fromkeys(places) if places.count(one) > 1]
     entered = len(records) + len(curves) + len(content.candidates)
     if text.count("\n{") != entered + sum(one.key in LISTS for one in content.unread):
-        found.append("it does not have one record, curve or candidate a line")
-    return found
+        wrong.append("it does not have one record, curve or candidate a line")
+    return wrong
 
 
 def _faults_of(one: Check, record: Measured) -> list[str]:

@@ -269,11 +269,11 @@ class Timer:
     @cached_property
     def _beside(self) -> Baseline | None:
         lent = [Lent(array, view[1]) for array, view in zip(self._arrays, self._given, strict=True)]
-        found = cublas.product(*lent)  # type: ignore[arg-type]
-        if found is not None:
+        baseline = cublas.product(*lent)  # type: ignore[arg-type]
+        if baseline is not None:
             for _ in range(2):  # the first call loads the library and its kernel
-                self._evaluator.stopwatch.once(found.work)
-        return found
+                self._evaluator.stopwatch.once(baseline.work)
+        return baseline
 
 
 class Lent:
@@ -294,11 +294,11 @@ class Lent:
 
 def views(problem: Problem, arrays: Sequence[DeviceArray]) -> tuple[View, View, View]:
     """Return the operands of a problem as dense arrays that begin where these arrays begin."""
-    found = []
+    described = []
     for array, dense in zip(_owners(problem, arrays), variants.dense(problem), strict=True):
         pointer, meta = array.view
-        found.append((pointer, replace(meta, shape=dense.shape, strides=dense.strides)))
-    return tuple(found)  # type: ignore[return-value]
+        described.append((pointer, replace(meta, shape=dense.shape, strides=dense.strides)))
+    return tuple(described)  # type: ignore[return-value]
 
 
 def _owners(problem: Problem, arrays: Sequence[DeviceArray]) -> Sequence[DeviceArray]:

@@ -107,21 +107,21 @@ def _fit(
         took.append(timer.device(tile.config, problem, _NEITHER))
     if launch is not None:
         rows, took = [row[:2] for row in rows], [max(_LEAST, us - launch) for us in took]
-    found = _least_squares(np.array(rows) / np.array(took)[:, None])
-    return found[0], found[1], launch if launch is not None else found[2]
+    solution = _least_squares(np.array(rows) / np.array(took)[:, None])
+    return solution[0], solution[1], launch if launch is not None else solution[2]
 
 
 def _least_squares(matrix: NDArray[np.float64]) -> list[float]:
     """Return x >= 0 with matrix x as near to ones as possible."""
-    found, columns = [0.0] * matrix.shape[1], list(range(matrix.shape[1]))
+    solution, columns = [0.0] * matrix.shape[1], list(range(matrix.shape[1]))
     while columns:
         values = np.linalg.lstsq(matrix[:, columns], np.ones(len(matrix)), rcond=None)[0]
         if values.min() >= 0:
             for column, value in zip(columns, values, strict=True):
-                found[column] = float(value)
+                solution[column] = float(value)
             break
         del columns[int(values.argmin())]
-    return found
+    return solution
 
 
 def _problems_of(device: DeviceInfo, tile: Tile) -> Iterator[Problem]:

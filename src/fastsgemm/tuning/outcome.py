@@ -76,9 +76,9 @@ class Outcome:
             self.device.arch, self.device.shared_limit, tuple(map(self._record, self.tuned)), tuple(self.curves)
         )
 
-    def _record(self, found: Tuned) -> Measured:
-        ratio = None if found.cublas_ms is None else found.cublas_ms / found.ms
-        return Measured.of(found.rung, self.device.name, found.problem, found.config, found.ms, ratio, self.tools)
+    def _record(self, tuned: Tuned) -> Measured:
+        ratio = None if tuned.cublas_ms is None else tuned.cublas_ms / tuned.ms
+        return Measured.of(tuned.rung, self.device.name, tuned.problem, tuned.config, tuned.ms, ratio, self.tools)
 
     def json(self) -> dict[str, Any]:
         """Return the outcome as plain data."""
@@ -92,7 +92,7 @@ class Outcome:
             "stored": self.path and str(self.path),
             "failures": self.failures,
             "curves": len(self.curves),
-            "results": [_row(found) for found in self.tuned],
+            "results": [_row(tuned) for tuned in self.tuned],
             "fp16x3": self.rates and _measured(self.rates),
             "fp16x3_stored": self.rates_path and str(self.rates_path),
         }
@@ -111,11 +111,11 @@ class Outcome:
 
     def _results(self) -> list[str]:
         lines = [f"{'problem':22} {'rung':10} {'ms':>9} {'TFLOP/s':>8} {'shipped':>8} {'cuBLAS':>7}  constants"]
-        for found in self.tuned:
-            row = _row(found)
+        for tuned in self.tuned:
+            row = _row(tuned)
             lines.append(
-                f"{spell(found.problem):22} {found.rung:10} {found.ms:9.4g} {row['tflops']:8.4g} "
-                f"{_percent(row['of_shipped']):>8} {_percent(row['of_cublas']):>7}  {found.config}"
+                f"{spell(tuned.problem):22} {tuned.rung:10} {tuned.ms:9.4g} {row['tflops']:8.4g} "
+                f"{_percent(row['of_shipped']):>8} {_percent(row['of_cublas']):>7}  {tuned.config}"
             )
         lines.append(
             "shipped, cuBLAS: speed relative to the shipped config and to cuBLAS in this run; '-': not measured"
@@ -127,16 +127,16 @@ class Outcome:
         return lines
 
 
-def _row(found: Tuned) -> dict[str, Any]:
+def _row(tuned: Tuned) -> dict[str, Any]:
     return {
-        "problem": as_data(found.problem),
-        "rung": found.rung,
-        "constants": found.config.constants,
-        "ms": found.ms,
-        "tflops": tflops(found.problem, found.ms),
-        "shipped_constants": found.shipped_config.constants,
-        "of_shipped": found.shipped_ms and found.shipped_ms / found.ms,
-        "of_cublas": found.cublas_ms and found.cublas_ms / found.ms,
+        "problem": as_data(tuned.problem),
+        "rung": tuned.rung,
+        "constants": tuned.config.constants,
+        "ms": tuned.ms,
+        "tflops": tflops(tuned.problem, tuned.ms),
+        "shipped_constants": tuned.shipped_config.constants,
+        "of_shipped": tuned.shipped_ms and tuned.shipped_ms / tuned.ms,
+        "of_cublas": tuned.cublas_ms and tuned.cublas_ms / tuned.ms,
     }
 
 

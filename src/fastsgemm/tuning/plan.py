@@ -112,17 +112,17 @@ def plan_run(
         return RunPlan(device_info, (), (), quick, rates=True)
     everything = not chosen and rung is None and space is None and not quick
     rates = everything and supported(device_info.arch)
-    found = RunPlan(device_info, chosen, _spaces(rung, space, quick), quick, rates)
-    return replace(found, spaces=tuple(one for one in found.spaces if found.of(one)))
+    plan = RunPlan(device_info, chosen, _spaces(rung, space, quick), quick, rates)
+    return replace(plan, spaces=tuple(one for one in plan.spaces if plan.of(one)))
 
 
 def _problem(shape: str | Sequence[int] | Problem) -> Problem:
     if isinstance(shape, Problem):
-        found = checked(shape)
+        problem = checked(shape)
     else:
-        found = parse(shape if isinstance(shape, str) else ",".join(map(str, _each(shape))))
-    require_float32(found, "tuning")  # rung 10 has the same constants for 16-bit operands
-    return dense_call(found).problem
+        problem = parse(shape if isinstance(shape, str) else ",".join(map(str, _each(shape))))
+    require_float32(problem, "tuning")  # rung 10 has the same constants for 16-bit operands
+    return dense_call(problem).problem
 
 
 def _each(values: Any) -> Iterator[Any]:
@@ -136,14 +136,14 @@ def _each(values: Any) -> Iterator[Any]:
 
 def _spaces(rung: str | int | Rung | None, space: str | None, quick: bool) -> tuple[Space, ...]:
     if space is not None:
-        found = SPACES.get(space) if isinstance(space, str) else None
-        if found is None:
+        chosen = SPACES.get(space) if isinstance(space, str) else None
+        if chosen is None:
             raise ConfigError(f"unknown search space {space!r}; choose one of {', '.join(SPACES)}")
-        if rung is not None and rungs.find(rung).name != found.rung:
-            raise ConfigError(f"search space {space} belongs to rung {found.rung}, not {rungs.find(rung).name}")
-        if quick and not found.quick:
+        if rung is not None and rungs.find(rung).name != chosen.rung:
+            raise ConfigError(f"search space {space} belongs to rung {chosen.rung}, not {rungs.find(rung).name}")
+        if quick and not chosen.quick:
             raise ConfigError(f"search space {space} has no candidates for a quick run")
-        return (found,)
+        return (chosen,)
     if rung is None:
         return tuple(DEFAULTS[one.name] for one in rungs.DEFAULTS) if quick else tuple(DEFAULTS.values())
     name = rungs.find(rung).name

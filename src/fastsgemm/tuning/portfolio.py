@@ -41,11 +41,11 @@ def base_config(config: Config) -> Config:
 
 def _by_base_config(times: dict[Config, float]) -> dict[Config, float]:
     """Return for each base config its best time over SPLIT_K and PARTIAL_ACCUMULATORS."""
-    found: dict[Config, float] = {}
+    best: dict[Config, float] = {}
     for config, ms in times.items():
         base = base_config(config)
-        found[base] = min(ms, found.get(base, ms))
-    return found
+        best[base] = min(ms, best.get(base, ms))
+    return best
 
 
 def _cost(config: Config | None, covered: Sequence[float], tables: Sequence[dict[Config, float]]) -> float:

@@ -96,7 +96,7 @@ class RungTuning:
         with self._sweep.within(len(anchors) / (len(anchors) + len(variants))):
             few = self._anchored(anchors, lambda _: self._candidates)
         few += self._anchored(variants, self._likely)
-        return list(dict.fromkeys(base_config(config) for found in few for config in found))
+        return list(dict.fromkeys(base_config(config) for ranked in few for config in ranked))
 
     def _anchored(
         self, anchors: Sequence[Problem], candidates: Callable[[Problem], Sequence[Config]]
@@ -130,18 +130,20 @@ class RungTuning:
         """Return the best few of the configs and of their refinements."""
         filling = [self._with_filling_split(config, problem) for config in configs]
         with self._sweep.within(_GRID):
-            found = list(self._search(problem, filling, "grid", EXPLORE).times)
-        self._ranked[problem] = list(dict.fromkeys(map(base_config, found)))
+            ranked = list(self._search(problem, filling, "grid", EXPLORE).times)
+        self._ranked[problem] = list(dict.fromkeys(map(base_config, ranked)))
         best: list[Config] = []
         steps = len(self._space.refined)
         with self._sweep.within(_REFINEMENTS):
             for step in range(steps):
-                best += found[:_REFINED]
-                refined = [c for config in found[:_REFINED] for c in self._space.refinements(config, self._limit, step)]
-                tried = self._space.distinct([*found[:_REFINED], *refined], problem)
+                best += ranked[:_REFINED]
+                refined = [
+                    c for config in ranked[:_REFINED] for c in self._space.refinements(config, self._limit, step)
+                ]
+                tried = self._space.distinct([*ranked[:_REFINED], *refined], problem)
                 with self._sweep.within(1 / (steps - step)):
-                    found = list(self._search(problem, tried, f"refined {step}", EXPLORE).times)
-        return list(dict.fromkeys([*found[:_SHORTLISTED], *best]))
+                    ranked = list(self._search(problem, tried, f"refined {step}", EXPLORE).times)
+        return list(dict.fromkeys([*ranked[:_SHORTLISTED], *best]))
 
     def _best_compiled(self, problem: Problem) -> list[Config]:
         """Return the best few of the configs whose kernels are compiled already, because an anchor needed them."""
@@ -149,8 +151,8 @@ class RungTuning:
         if searched or problem.flops > MOST_FLOPS_OF_SHORT:
             return []
         drawn = [c for c in self._drawn(problem, self._candidates) if self._sweep.works(self._job(c, problem))]
-        found = self._search(problem, [self._with_filling_split(c, problem) for c in drawn], "compiled", EXPLORE)
-        return list(found.times)[:_SHORTLISTED]
+        timed = self._search(problem, [self._with_filling_split(c, problem) for c in drawn], "compiled", EXPLORE)
+        return list(timed.times)[:_SHORTLISTED]
 
     def _with_filling_split(self, config: Config, problem: Problem) -> Config:
         return with_filling_split(self._rung, config, problem, self._plan.device.multiprocessors)
@@ -293,14 +295,14 @@ class RungTuning:
         wanted = [job for config in configs for job in (*needed[config], *(self._job(config, p) for p in others))]
         with sweep.within(_QUICK_KERNELS if quick else 1.0):
             ready = sweep.prepare((*known, *wanted), in_order=True)
-        found = []
+        measurable = []
         for config, jobs in needed.items():
             if all(ready.get(job, "") is None for job in jobs):
                 blocks = min(map(sweep.evaluator.blocks_per_sm, self._resident(config)))
-                found.append(problems_of(config, blocks, self._plan.device.multiprocessors))
+                measurable.append(problems_of(config, blocks, self._plan.device.multiprocessors))
             else:
                 self._outcome.complete &= all(job in ready for job in jobs)
-        return found
+        return measurable
 
     def _curves(self, measurable: Sequence[CurveProblems]) -> list[Curve]:
         """Return the curves of the configs that no problem fails on, as far as the time allows."""

@@ -247,17 +247,17 @@ class _Trial:
 
     def _time_once(self, turn: str, config: Config, seen: dict[Config, list[float]]) -> None:
         checkpoint, rung = self._sweep.checkpoint, self._rung.name
-        found = checkpoint.get(self._problem, rung, config, turn)
-        if found is None:
-            found = self._once(config)
-            checkpoint.put(self._problem, rung, config, turn, found)
-        if isinstance(found, str):
-            self._failures[config] = found
+        result = checkpoint.get(self._problem, rung, config, turn)
+        if result is None:
+            result = self._once(config)
+            checkpoint.put(self._problem, rung, config, turn, result)
+        if isinstance(result, str):
+            self._failures[config] = result
         else:
-            seen.setdefault(config, []).append(found)
-            if found < self._best:
-                self._best = found
-                self._sweep.progress.best(f"{found:.4g} ms, {tflops(self._problem, found):.4g} TFLOP/s")
+            seen.setdefault(config, []).append(result)
+            if result < self._best:
+                self._best = result
+                self._sweep.progress.best(f"{result:.4g} ms, {tflops(self._problem, result):.4g} TFLOP/s")
         self._sweep.progress.step()
 
     def _once(self, config: Config) -> float | str:

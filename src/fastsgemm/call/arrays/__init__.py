@@ -182,11 +182,11 @@ def _recognise(x: Any) -> Library:
                 "operands must be arrays (NumPy, CuPy, PyTorch, JAX, or any with __dlpack__ or "
                 f"__cuda_array_interface__), got {given}"
             )
-    found = _instance(kind)
-    reason = found.refusal(type(x))
+    recognised = _instance(kind)
+    reason = recognised.refusal(type(x))
     if reason is not None:
         raise OperandError(f"{type_name(x)} {reason}")
-    return found
+    return recognised
 
 
 def _instance(kind: type[Library]) -> Library:
