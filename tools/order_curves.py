@@ -48,7 +48,7 @@ def problems() -> Iterator[tuple[Problem, int]]:
 
 
 def relative_times(content: Content, curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the predicted times, a row a problem and a column a curve, relative to the best, and the weights."""
+    """Return the predicted times relative to the best, by problem (rows) and curve (columns), and the weights."""
     fits = [fit(curve) for curve in curves]
     place = {one.curve.config: number for number, one in enumerate(fits)}
     fitted = database.fitted(content.arch)

@@ -24,8 +24,8 @@ def compute_capability(arch: str) -> int:
 class Limits(Struct, frozen=True):
     """The resources of one SM."""
 
-    threads: int  # the most that can be resident, as of blocks and registers
-    blocks: int
+    threads: int  # the most that can be resident
+    blocks: int  # the most that can be resident
     registers: int
     shared: int  # shared memory in bytes
     shared_limit: int  # shared memory that a block may opt in to, in bytes

@@ -34,7 +34,7 @@ def _squares(rows: Sequence[Data]) -> list[str]:
 
 
 def _samples(rows: Sequence[Data]) -> list[str]:
-    """Return a line a problem, the slowest relative to cuBLAS first."""
+    """Return one line per problem, the slowest relative to cuBLAS first."""
     heads = ("ms", "`ieee`, ms", "cuBLAS FP32, ms", "times cuBLAS", "error", "error of cuBLAS", "kernel")
     lines = header("problem", *heads)
     for row in sorted(rows, key=lambda row: float(row["times_cublas"])):

@@ -97,11 +97,10 @@ class Matrix(Struct, frozen=True, gc=False):
     @property
     def operand(self) -> Operand:
         """These matrices as a kernel reads them, or their copies if neither of their strides is 1."""
-        shape: Pair = self.shape[-2:]  # type: ignore[assignment]  # two of each
-        how = layout.stored(shape, self.strides[-2:])  # type: ignore[arg-type]
+        shape, how = self.rows_and_columns, self.stored
         if how is None:
             return Operand(shape, Stored(False, shape[1]), 0, self.copy_at(self.address).steps, False, self.dtype)
-        return Operand(shape, how, self.misalignment, self.strides[:-2], False, self.dtype)
+        return Operand(shape, how, self.misalignment, self.steps, False, self.dtype)
 
     def as_strided(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Matrix:
         """Return the same memory with another shape and other strides, from the same first element on."""

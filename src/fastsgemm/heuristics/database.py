@@ -281,7 +281,7 @@ def write(path: Path, content: Content) -> None:
 
 
 def dumps(content: Content) -> str:
-    """Return `content` as a file has it: a header and a line an entry. What could not be read stays."""
+    """Return `content` as a file has it: a header, then one line per entry. What could not be read stays."""
     header = {"schema": SCHEMA, "arch": content.arch, "shared_limit": content.shared_limit}
     parts = [json.dumps(header)[:-1]]
     for key, numbers in (("fitted", content.fitted), ("search_limits", content.search_limits)):

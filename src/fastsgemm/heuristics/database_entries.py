@@ -47,8 +47,8 @@ _ORDER = (
 class Tools(Struct, frozen=True):
     """What a measurement was made with."""
 
-    driver: str  # its version, as of NVRTC
-    nvrtc: str
+    driver: str  # version
+    nvrtc: str  # version
     date: str  # year-month-day
 
     def __str__(self) -> str:
@@ -137,7 +137,7 @@ class Measured(Record, frozen=True, kw_only=True, tag="measured"):
     ms: Ms  # device time
     tflops: Rate  # the rate that follows
     cublas_ratio: Rate | None  # its speed over that of cuBLAS in the same run, where there was cuBLAS
-    driver: Text  # this and the next two: see `Tools`
+    driver: Text  # with the next two what it was measured with; see `Tools`
     nvrtc: Text
     date: Date
 
@@ -187,8 +187,8 @@ class Curve(Entry, frozen=True, kw_only=True):
 
     device: Text  # the device they were measured on
     multiprocessors: Multiprocessors  # of that device
-    # That fit on one of them at a time: the fewer of those with and without partial accumulators. Only without them in
-    # a quick run, where slices make four chains, and where shared memory has no room for them.
+    # Blocks that fit on one multiprocessor at a time: the fewer of those with and without partial accumulators. Only
+    # without them in a quick run, where slices make four chains, and where shared memory has no room for them.
     blocks_per_sm: Annotated[int, Meta(ge=1, le=32)]  # the most on every architecture
     # How many times longer the steps of K take on other problems than the points say, as measured on some.
     calibration: Annotated[float, Meta(ge=0.1, le=10.0)] = 1.0
@@ -197,7 +197,7 @@ class Curve(Entry, frozen=True, kw_only=True):
     accumulators_cost: AccumulatorsCost = 0.0
     points: Points  # for each layout the measured times: M, N, K and ms
     numbers: CurveNumbers | None = None  # what the points give, if it is stored: of the default rungs
-    driver: Text  # this and the next two: see `Tools`
+    driver: Text  # with the next two what it was measured with; see `Tools`
     nvrtc: Text
     date: Date
 

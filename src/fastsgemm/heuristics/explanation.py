@@ -279,7 +279,7 @@ def explain(
 
 
 def explained(device: DeviceInfo, problem: Problem, request: Request) -> Explanation:
-    """Say the same of a device that need not be part of the data."""
+    """Do what `explain` does for a device that is described, not looked up, and a request that is resolved."""
     asked = device, request, *variants.dense_operands(problem), variants.extents_of(problem)
     chosen = choice.choose(*asked)
     if chosen.tile is not None:

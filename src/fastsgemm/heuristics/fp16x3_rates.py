@@ -80,7 +80,7 @@ class Rates(_Part, frozen=True, kw_only=True):
     # By architecture, from how many 10^9 operations on rung 11 is taken without times; None where times are known.
     least_gflop: dict[str, Positive] | None = None
     origin: Literal["measured"]
-    driver: Text  # this and the next two: see `fastsgemm.heuristics.database_entries.Tools`
+    driver: Text  # with the next two what it was measured with
     nvrtc: Text
     date: Date
     tiles: Annotated[tuple[Tile, ...], Meta(min_length=1)]
@@ -135,7 +135,7 @@ def save(rates: Rates) -> Path:
 
 
 def dumps(rates: Rates) -> str:
-    """Return the text of a file: a header, then a line a tile."""
+    """Return the text of a file: a header, then one line per tile."""
     header = to_builtins(rates)
     del header["tiles"]
     tiles = ",\n".join(json.dumps(to_builtins(one) | {"constants": one.config.compiled}) for one in rates.tiles)

@@ -27,7 +27,7 @@ class CountedRow:
     stores_c: GlobalTraffic
     shared_loads: SharedTraffic
     shared_stores: SharedTraffic
-    instructions: int  # as in `fastsgemm.sim.report.Activity`, like the next two
+    instructions: int  # as in `fastsgemm.sim.report.Activity`; so are the next two
     fmas: int
     thread_fmas: int
     barriers: float  # barriers that each block passes
@@ -69,7 +69,7 @@ class KernelRow:
 
     name: str
     blocks: int
-    loads: GlobalTraffic  # of all operands, as the stores
+    loads: GlobalTraffic  # of all operands; so are the stores
     stores: GlobalTraffic
     shared_wavefronts: int  # of loads and stores by threads, without the copy engine and the tensor cores
     instructions: int
@@ -85,7 +85,7 @@ class Fp16x3Rows:
     constants: dict[str, int]  # of the kernel that multiplies
     kernels: tuple[KernelRow, ...]  # in the order of their launches
     error: float | None
-    mismatch: str | None  # as in `CountedRow`, like the next
+    mismatch: str | None  # as in `CountedRow`; so is the next
     overridden: str | None = None
 
 

@@ -52,7 +52,7 @@ class ChoiceRow:
 class Info:
     """What this machine has. A missing part is None, and `notes` says why it is missing."""
 
-    fastsgemm: str  # its version, as of the other packages
+    fastsgemm: str  # version, as in the fields of the other packages
     python: str
     numpy: str
     backend: str | None  # what multiplies host arrays: `cuda`, `host` or `sim`

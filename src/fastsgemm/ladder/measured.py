@@ -35,7 +35,7 @@ class TimedRow:
 class Ladder:
     """The result of `climb`."""
 
-    where: str  # as in `Contenders`, like the clock
+    where: str  # as in `Contenders`; so is the clock
     clock: str
     M: int  # C is (M, N), A is (M, K)
     N: int
