@@ -9,11 +9,12 @@ from fastsgemm.call.arrays.library import BFLOAT16, host_dtype
 from fastsgemm.call.product import plan_of
 from fastsgemm.errors import DTypeError, OverlapError
 from fastsgemm.geometry import variants
+from fastsgemm.geometry.layout import Meta
 from fastsgemm.host import as_float32, write
 from fastsgemm.jit.source import copy_spec
 from fastsgemm.known_devices import find
 from fastsgemm.problem import DType, parse
-from fastsgemm.request import of_problem, resolve
+from fastsgemm.request import of_call, of_problem, resolve
 
 H200 = find("NVIDIA H200")
 
@@ -134,3 +135,14 @@ def test_the_plan_converts_what_no_kernel_reads(device):
     first, product = plan_of(H200, request, variants.dense(problem)).launches[:2]
     assert first.kernel == copy_spec("copy_strided", FROM=DType.BF16, TO=DType.F32)
     assert product.kernel.file == "09_pipelined.cu" and product.depends_on(first)
+
+
+@pytest.mark.parametrize("before", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("strides_of_a", [(2048, 1), (4100, 2)])
+@pytest.mark.parametrize(("of_a", "direct"), [(DType.BF16, True), (DType.F16, False), (DType.F32, False)])
+def test_a_weight_that_was_split_is_read_as_it_lies_where_it_can_be(before, strides_of_a, of_a, direct):
+    metas = Meta((64, 2048), strides_of_a, of_a), Meta((2048, 1024), (1, 2048), DType.BF16), Meta((64, 1024), (1024, 1))
+    plain = resolve("fp16x3", precision="fp16x3")
+    launches, others = (plan_of(H200, request, metas).launches for request in (of_call(plain, before), plain))
+    assert (launches == others) is direct
+    assert any(launch.kernel.file == "11_half.cu" for launch in launches) is direct

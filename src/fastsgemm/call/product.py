@@ -130,11 +130,12 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
             read_b = read_a.transposed  # of one copy, where A is copied
         choice = choose(draft.traits, request, read_a, read_b, stored, extents)
     by_rung_11 = not choice.shares
-    if a.stored is None and not (by_rung_11 and request.split[0]):
+    split = request.split if by_rung_11 and not choice.direct else (False, False)  # else the arrays themselves are read
+    if a.stored is None and not split[0]:
         a = packing.add_packed(draft, a, When.READS)
     if request.gram:
         b = a.transposed.named("B")
-    elif b.stored is None and not (by_rung_11 and request.split[1]):
+    elif b.stored is None and not split[1]:
         b = packing.add_packed(draft, b, When.READS)
     c = packing.reserve(draft, written, DType.F32) if written.stored is None or written.dtype else written
     sym = request.sym if choice.triangle else Sym.WHOLE
@@ -142,7 +143,7 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
         packing.add_copy(draft, written, c, When.ALWAYS if sym.leaves_one else When.BETA)
     source = [packing.add_cast(draft, each, When.BETA) if each.dtype else each for each in source]
     if by_rung_11:
-        fp16x3.add_product(draft, request.split, choice, sym, a, b, c, *source)
+        fp16x3.add_product(draft, split, choice, sym, a, b, c, *source)
     else:
         ieee.add_product(draft, choice.shares, sym, a, b, c, *source)
     if c is not written:

@@ -118,7 +118,7 @@ def _choose(
         layout = "NT"[a.how.trans] + "NT"[b.how.trans]
         dtypes = Dtypes(a.dtype, b.dtype)
         problem = Problem(c.shape[0], c.shape[1], a.shape[1], layout, math.prod(extents), dtypes=dtypes)
-        direct = not any(request.split) and is_direct(device.arch, a, b)
+        direct = is_direct(device.arch, a, b)
         if request.config is not None:
             tile: TileConfig = request.config  # type: ignore[assignment]  # `fp16x3.check_config` saw to it
             trans_c = not sym and fp16x3.orientation(device, problem, tile)
