@@ -132,6 +132,22 @@ def test_a_stream_is_asked_once_for_its_device(monkeypatch, context, ordinal, mi
     assert (7 in gpu.streams) is mine and current == []
 
 
+@pytest.mark.parametrize(("ordinal", "before", "after"), [(0, 0, 100), (1, 0, 0), (0, 101, 101), (1, 100, 100)])
+def test_opening_a_device_leaves_the_current_one(monkeypatch, ordinal, before, after):
+    """Where none is current, CUDA's runtime takes the first."""
+    current = [before]
+    monkeypatch.setattr("fastsgemm.gpu.device_at", lambda ordinal: ordinal)
+    monkeypatch.setattr("fastsgemm.gpu.attribute", lambda which, ordinal: 1)
+    monkeypatch.setattr("fastsgemm.gpu.described", lambda ordinal: ("a device", "sm_90"))
+    monkeypatch.setattr(driver, "cuDevicePrimaryCtxRetain", lambda number: (OK, 100 + number))
+    monkeypatch.setattr(driver, "cuCtxGetCurrent", lambda: (OK, current[-1]))
+    monkeypatch.setattr(driver, "cuCtxSetCurrent", lambda context: current.append(context) or (OK,))
+    monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (OK, 13000))
+    monkeypatch.setattr(Gpu, "_keep_freed_memory", lambda gpu: None)
+    Gpu(ordinal)
+    assert current[-1] == after
+
+
 def test_a_stream_without_a_number_is_an_error():
     gpu = object.__new__(Gpu)
     gpu._stream_id = lambda handle: (driver.CUresult.CUDA_ERROR_CONTEXT_IS_DESTROYED, None)

@@ -121,11 +121,12 @@ class Gpu:
         from cuda.bindings import driver
 
         self.ordinal = ordinal  # CUDA's number of the device
-        previous = driver.cuCtxGetCurrent()[1]
         answer = driver.cuDevicePrimaryCtxRetain(device_at(ordinal))
         succeed(f"opening cuda:{ordinal}", answer)
         self._context = answer[1]
-        if int(previous) == 0:  # else the caller's device stays the current one
+        # Where nothing is current, the first device is the one that CUDA's runtime takes. Another one would be PyTorch's
+        # current device from now on.
+        if ordinal == 0 and int(driver.cuCtxGetCurrent()[1]) == 0:
             succeed(f"opening cuda:{ordinal}", driver.cuCtxSetCurrent(self._context))
         self.name, self.arch = described(ordinal)
         limit = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
