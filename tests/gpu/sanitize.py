@@ -77,8 +77,9 @@ def on_device(gpu, values, how):
     }[how]
     array = DeviceArray((len(lines), lines.size // len(lines)), gpu, LEGACY_STREAM)
     array.upload(np.ascontiguousarray(lines.reshape(array.shape)))
-    pointer, (_, _, *rest) = array.view
-    return array, (pointer, (*shown, *rest))
+    pointer, meta = array.view
+    shape, strides = shown
+    return array, (pointer, structs.replace(meta, shape=shape, strides=strides))
 
 
 def operands(shape, generator):
@@ -144,13 +145,13 @@ def faults_of_triangles(gpu, generator):
     configs = [*SYMMETRIC, *fp16x3_configs(gpu)[1:]]
     for config, (n, k), stored, (alpha, beta), sym in product(configs, SQUARES, "NT", ALPHA_BETA, Sym):
         a, _, c = with_exceptions((n, n, k), generator)
-        A, (address, (shape, strides, *rest)) = on_device(gpu, a, stored)
-        transposed = (address, (shape[::-1], strides[::-1], *rest))
+        A, (address, meta) = on_device(gpu, a, stored)
+        transposed = structs.replace(meta, shape=meta.shape[::-1], strides=meta.strides[::-1])
         C = DeviceArray(c.shape, gpu, LEGACY_STREAM)
         if beta or sym in (Sym.LOWER, Sym.UPPER):
             C.upload(c)
         request = structs.replace(resolve(config=config), symmetric=sym)
-        multiply(gpu, LEGACY_STREAM, request, ((address, (shape, strides, *rest)), transposed, C.view), alpha, beta)
+        multiply(gpu, LEGACY_STREAM, request, ((address, meta), (address, transposed), C.view), alpha, beta)
         out = np.empty_like(c)
         C.download(out)
         for array in (A, C):

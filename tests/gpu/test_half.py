@@ -140,7 +140,7 @@ def test_gradients_on_a_device(torch, normal):
 
 @pytest.mark.parametrize("precision", ["ieee", "fp16x3"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_the_switch_takes_the_forms_with_a_dtype(torch, normal, dtype, precision):
+def test_the_switch_takes_the_forms_with_a_dtype_on_tensor_cores_only(torch, normal, dtype, precision):
     import fastsgemm.torch
 
     a, b, c = normal(3, 70, 256, dtype=dtype), normal(3, 256, 90, dtype=dtype), normal(3, 70, 90)
@@ -153,7 +153,8 @@ def test_the_switch_takes_the_forms_with_a_dtype(torch, normal, dtype, precision
         torch.mm(a[0], b[0])  # 16 bits: PyTorch's own
     reasons = {(line.operator, line.reason) for line in turned.report().lines}
     forms = ("mm.dtype", "mm.dtype_out", "addmm.dtype", "bmm.dtype", "baddbmm.dtype")
-    assert reasons == {*((form, "") for form in forms), ("mm", f"dtype {dtype}")}
+    replaced = forms if precision == "fp16x3" else ()  # FMAs are slower than the tensor cores that PyTorch takes
+    assert reasons == {*((form, "") for form in replaced), ("mm", f"dtype {dtype}")}
     products = a.double() @ b.double()
     wanted = products[0], products[0], products[0] + c[0], products, products + c
     for one, exact in zip(found, wanted, strict=True):
