@@ -489,6 +489,18 @@ class TestThreads:
         assert alive() is None
 
 
+def test_a_later_block_launches_the_graphs_of_an_earlier_one(device, monkeypatch):
+    monkeypatch.setattr(products, "gpu_of", lambda ordinal: device)
+    monkeypatch.setattr(products, "current_stream", lambda ordinal: 5)
+    out = torch.empty(3, 5)
+    for calls in (4, 1):
+        with enabled():
+            for _ in range(calls):
+                torch.mm(A, B, out=out)
+        close(out, A @ B)
+    assert len(device.launched) == 5 and len(device.graph_launches) == 3 and device.graphs == 1
+
+
 def test_a_block_decorates_a_function():
     turned = []
 

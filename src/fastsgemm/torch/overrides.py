@@ -15,8 +15,9 @@ from torch import Tensor
 from fastsgemm.call import checks
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.arrays.torch import MAX_STORAGE_BYTES, allocator, freed
+from fastsgemm.call.driver import loaded_plan
 from fastsgemm.errors import CaptureError, DeviceMemoryError, FastsgemmError, OverlapError
-from fastsgemm.request import Request
+from fastsgemm.request import Request, of_call
 from fastsgemm.torch import decisions, products
 from fastsgemm.torch.decisions import Decision, Kind
 from fastsgemm.torch.report import Line
@@ -119,7 +120,7 @@ class Override:
                 yield Line(self.name, problem, calls, calls * flops, reason, note)
 
     def release(self) -> None:
-        """Forget all decisions, and the plans that they hold, but not what they counted."""
+        """Forget all decisions, but not what they counted."""
         self._count(self._counted)
         self._decisions.clear()
 
@@ -234,18 +235,18 @@ class Override:
     def _run_otherwise(self, decision: Decision, pa: int, pb: int, pc: int, ps: int, alpha: float, beta: float) -> None:
         """Multiply on the host, for the first time, on a new stream, or where the output may share memory."""
         metas, request = decision.metas, self._request
-        addresses = (pa, pb, pc, ps)[: len(metas)]
+        operands = [*zip((pa, pb, pc, ps), metas, strict=False)]
         gpu = products.gpu_of(decision.ordinal)
         if gpu is None:
-            a, b, c, *source = zip(addresses, metas, strict=True)
+            a, b, c, *source = operands
             products.on_host(a, b, c, alpha, beta, request, *source)
             return
         switched = gpu.enter()
         try:
             handle = products.stream_of(gpu)
-            plan = decision.plan or products.plan_of(gpu, handle, metas, addresses, request)
+            plan = decision.plan or loaded_plan(gpu, handle, of_call(request, output="the output"), operands)
             if not plan.apart(pa, pb, pc, ps):
-                checks.overlap([*zip(addresses, metas, strict=True)], "the output")
+                checks.overlap(operands, "the output")
             decision.gpu, decision.plan = gpu, plan
             plan.launch(handle, (pa, pb, pc, 0, 0, ps), alpha, beta)
         finally:

@@ -13,8 +13,6 @@ from fastsgemm.call import checks, driver
 from fastsgemm.call.arrays import HOST, View
 from fastsgemm.call.arrays.library import KINDS, at_address
 from fastsgemm.call.arrays.torch import dtypes_of
-from fastsgemm.call.driver import LoadedPlan
-from fastsgemm.call.product import make_plan
 from fastsgemm.errors import DeviceMemoryError, FastsgemmError
 from fastsgemm.geometry.layout import Meta
 from fastsgemm.request import Request, of_call
@@ -51,24 +49,6 @@ def gpu_of(ordinal: int) -> Gpu | None:
     if ordinal == HOST:
         return None
     return first_use.opened.get(ordinal) or first_use.open_device(ordinal, lambda: current_stream(ordinal))
-
-
-def plan_of(gpu: Gpu, handle: int, metas: tuple[Meta, ...], addresses: tuple[int, ...], request: Request) -> LoadedPlan:
-    """Return the plan of a product of float32 tensors in device memory, after checking them.
-
-    Parameters
-    ----------
-    gpu : Gpu
-        The device, current in this thread.
-    handle : int
-        The raw stream of the first call.
-    metas : tuple of Meta
-        Of A, B, what is written and, if it is another array, C.
-    addresses : tuple of int
-        Theirs in the first call. Later ones have the same alignment.
-    request : Request
-    """
-    return LoadedPlan(gpu, make_plan(gpu, of_call(request, output="the output"), metas, addresses), handle)
 
 
 def on_host(a: View, b: View, c: View, alpha: float, beta: float, request: Request, source: View | None = None) -> None:
