@@ -13,7 +13,7 @@ from fastsgemm.jax.entry import Array, Case, entries
 from fastsgemm.jit import compiler
 from fastsgemm.jit.source import target
 from fastsgemm.problem import FLOAT32, DType, Dtypes
-from fastsgemm.request import resolve
+from fastsgemm.request import of_gram, resolve
 from fastsgemm.sim import gemm
 from fastsgemm.sim.global_memory import Region
 from fastsgemm.sim.machine import Machine
@@ -76,6 +76,16 @@ def test_layouts(subscripts, a, b):
 @pytest.mark.parametrize("rung", ["naive", "vectorized", "warptiled", "skinny_in_order"])
 def test_rungs(rung):
     np.testing.assert_array_equal(*bits("ik,kj->ij", (9, 40), (40, 50), traced=True, request=resolve(rung)))
+
+
+@pytest.mark.parametrize(("subscripts", "shape"), [("ik,jk->ij", (100, 40)), ("ki,kj->ji", (40, 100))])
+def test_a_result_is_symmetric_where_both_operands_are_one(subscripts, shape):
+    request = of_gram(resolve())
+    wanted, found = bits(subscripts, shape, shape, 1.0, 0.0, traced=False, request=request)
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found, found.T)
+    A = np.random.default_rng(0).standard_normal(shape)
+    np.testing.assert_allclose(found.view(np.float32), np.einsum(subscripts, A, A), rtol=1e-4, atol=1e-4)
 
 
 def test_batch_invariant():

@@ -1,6 +1,7 @@
 """`sgemm` in traced code: its transforms against float64 on the host, and what is lowered for CUDA."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from fastsgemm.errors import (
     ShapeError,
     StreamError,
 )
-from fastsgemm.jax import product
+from fastsgemm.jax import lowering, product
 
 TARGET = "triton_kernel_call_ffi"
 H100 = "sm_90"
@@ -251,6 +252,24 @@ def test_lowering_for_cuda_needs_a_device():
         pytest.skip("there is one")
     with pytest.raises(DeviceError, match=r"Name the device: with fastsgemm\.jax\.lowering_for"):
         jax.jit(sgemm).trace(A, B).lower(lowering_platforms=("cuda",))
+
+
+def test_a_product_is_lowered_for_the_devices_of_its_program(monkeypatch):
+    kinds = ("NVIDIA H200", "NVIDIA T4", "NVIDIA T4")
+    local = [SimpleNamespace(device_kind=kind, local_hardware_id=i) for i, kind in enumerate(kinds)]
+    monkeypatch.setattr(jax, "local_devices", lambda backend: local)
+    monkeypatch.setattr(lowering.first_use, "open_device", lambda number: number)
+    monkeypatch.setattr(lowering, "info_of", lambda number: number)
+
+    def device(*assignment):
+        context = SimpleNamespace(device_assignment=assignment or None)
+        return lowering._device(SimpleNamespace(module_context=SimpleNamespace(axis_context=context)))
+
+    assert device(local[0]) == 0
+    assert device(*local[1:]) == 1
+    for mixed in ((), local[:2]):
+        with pytest.raises(DeviceError, match="devices of one kind, got NVIDIA H200 and NVIDIA T4"):
+            device(*mixed)
 
 
 def test_an_unknown_device_is_refused():

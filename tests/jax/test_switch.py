@@ -115,6 +115,23 @@ def test_a_transposed_operand_is_read_where_it_lies():
     assert call.rpartition(" : ")[2] == "(tensor<64x32xf32>, tensor<48x32xf32>) -> tensor<64x48xf32>"
 
 
+@pytest.mark.parametrize(
+    ("function", "operands"),
+    [
+        (lambda a: highest(a, a.T), "(tensor<2048x2048xf32>)"),
+        (lambda a: highest(a.T, a), "(tensor<2048x2048xf32>)"),
+        (lambda a: jnp.einsum("mbk,nbk->bmn", *[a.reshape(512, 4, 2048)] * 2, precision="highest"),
+         "(tensor<512x4x2048xf32>)"),
+        (lambda a: highest(a, a), "(tensor<2048x2048xf32>, tensor<2048x2048xf32>)"),
+        (lambda a: highest(a, (a + 1).T), "(tensor<2048x2048xf32>, tensor<2048x2048xf32>)"),
+    ],
+)  # fmt: skip
+def test_an_operand_by_itself_transposed_is_read_once(function, operands):
+    with fastsgemm.jax.enabled():
+        calls = [line for line in lowered(function, jnp.ones((2048, 2048))).splitlines() if TARGET in line]
+    assert calls[0].rpartition(" : ")[2].startswith(f"{operands} -> ")
+
+
 def test_the_gradient_of_a_second_factor_lies_as_jax_transposes_it():
     def f(a, b):
         return jax.grad(lambda b: (highest(a, b) ** 2).sum())(b)

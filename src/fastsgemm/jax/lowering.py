@@ -19,15 +19,15 @@ from fastsgemm import known_devices
 from fastsgemm.call.product import plan_of
 from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import DeviceError
-from fastsgemm.geometry.layout import Meta
-from fastsgemm.jax import contraction, launcher
+from fastsgemm.geometry.layout import Meta, is_transpose
+from fastsgemm.jax import contraction, launcher, partitioning
 from fastsgemm.jax.contraction import Labels
 from fastsgemm.jax.entry import Case, Entry, entries
 from fastsgemm.jax.launcher import Kind
 from fastsgemm.jit import compiler
 from fastsgemm.jit.source import target
 from fastsgemm.problem import DType, Dtypes
-from fastsgemm.request import Request
+from fastsgemm.request import Request, of_gram
 from fastsgemm.tuning import first_use
 
 DTYPES = {np.dtype(getattr(jnp, dtype.numpy_name)): dtype for dtype in DType}  # of operands
@@ -61,18 +61,25 @@ def lowering_for(device: str) -> Iterator[None]:
         jax.clear_caches()
 
 
-def _device() -> DeviceInfo:
+def _device(ctx: Any) -> DeviceInfo:
     """Return the properties of the device that is lowered for."""
     if _chosen is not None:
         return _chosen
     try:
-        first = jax.local_devices(backend="cuda")[0]
+        local = jax.local_devices(backend="cuda")
     except RuntimeError as error:
         raise DeviceError(
             "a product is lowered for CUDA and JAX has no CUDA device here, so nothing says which kernel is best. Name "
             "the device: with fastsgemm.jax.lowering_for('NVIDIA H200'): ..."
         ) from error
-    return info_of(first_use.open_device(first.local_hardware_id))
+    devices = [device for device in partitioning.devices_of(ctx) if device in local] or local
+    kinds = list(dict.fromkeys(device.device_kind for device in devices))
+    if len(kinds) > 1:
+        raise DeviceError(
+            f"a program is lowered for devices of one kind, got {' and '.join(kinds)}. Leave one kind in "
+            f"CUDA_VISIBLE_DEVICES, or name it: with fastsgemm.jax.lowering_for({kinds[0]!r}): ..."
+        )
+    return info_of(first_use.open_device(devices[0].local_hardware_id))
 
 
 class Call(NamedTuple):
@@ -163,7 +170,9 @@ def product(
         labels = _with_one_order(ctx, values, labels)
         metas = contraction.metas(labels._replace(c=order), values["A"][1].shape, values["B"][1].shape, dtypes)
         assert metas is not None
-    calls = calls_of(_device(), request, metas, alpha, beta)
+    if values["A"][0] == values["B"][0] and is_transpose(*metas[:2]):
+        request = of_gram(request)
+    calls = calls_of(_device(ctx), request, metas, alpha, beta)
     kinds = {name: Kind.row_major(aval) for name, (_, aval) in values.items()}
     kinds["C"] = Kind(out.update(weak_type=False), place)
     kinds["WORKSPACE"] = Kind.row_major(jax.core.ShapedArray((calls.workspace,), np.dtype(np.uint8)))

@@ -42,8 +42,13 @@ def can_divide(ctx: Any) -> bool:
     """
     module = ctx.module_context
     context = module.axis_context
-    known = getattr(context, "device_assignment", None) is not None and not module.lowering_parameters.for_export
-    return known and getattr(context, "abstract_mesh", None) is not None
+    known = devices_of(ctx) and not module.lowering_parameters.for_export
+    return bool(known) and getattr(context, "abstract_mesh", None) is not None
+
+
+def devices_of(ctx: Any) -> tuple[Any, ...]:
+    """Return the devices on which a program is to run, or none where JAX does not say."""
+    return getattr(ctx.module_context.axis_context, "device_assignment", None) or ()
 
 
 def needs_devices(primitive: Primitive, needed: bool = True) -> None:
