@@ -7,7 +7,8 @@
 //   (fence.proxy.async); its warp arrives at the memory barrier of the stage. LAG stages are on their way
 //   meanwhile.
 // - A stage has 64 steps of k, which are one chain: it is promoted to FP32 registers while the next one is
-//   computed.
+//   computed. A tile of 256 columns has a chain for 64 of them at a time, so that all fit in the registers:
+//   what limits large products is how fast L2 fills shared memory, and a wider tile needs less of it.
 // - A warp lays what it stores in shared memory of its own.
 //
 // Assumes: both operands have k contiguous, lda and ldb are multiples of 8, and addresses of 16 bytes. A is
@@ -25,7 +26,7 @@
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int BM = 128;     // rows of C per tile: 64 or 128, 64 per warpgroup
-constexpr int BN = 128;     // columns of C per tile: 16, 32, 64 or 128
+constexpr int BN = 128;     // columns of C per tile: 16, 32, 64, 128 or 256
 constexpr int STAGES = 6;   // of the ring, (BM + BN) * 128 bytes each: at least 4, and all in 226 KB
 constexpr int GROUP_M = 8;  // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;  // 1: C is column-major
@@ -37,16 +38,21 @@ constexpr int TYPE = 1;     // of the elements: 1: bfloat16, 2: float16
 
 constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
 constexpr int THREADS = 128 * (CONSUMERS + 1);
-constexpr int STEPS = 64;  // of k in a stage, which are 128 bytes of a line
+constexpr int STEPS = 64;                  // of k in a stage, which are 128 bytes of a line
+constexpr int PIECE = BN > 128 ? 64 : BN;  // columns of a chain
 constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;  // bytes
 constexpr int SWIZZLE_PERIOD = 1024;  // bytes: tiles begin at multiples
 constexpr int SHARED = SWIZZLE_PERIOD + STAGES * (STAGE + 16) + CONSUMERS * 4 * STORE_SCRATCH * 4;
 // Stages that are on their way. A stage that is filled again was released once the one after it was full.
 constexpr int LAG = STAGES - 2;
 constexpr int COPY_REGISTERS = 40, MULTIPLY_REGISTERS = 232;  // see 11_fp16x3.cu
-static_assert((BM == 64 || BM == 128) && (BN == 16 || BN == 32 || BN == 64 || BN == 128),
+// rules:begin (tools/write_rules.py writes them)
+static_assert((BM == 64 || BM == 128) && (BN == 16 || BN == 32 || BN == 64 || BN == 128 || BN == 256),
               "the kernel is written for such tiles");
-static_assert(STAGES >= 4 && SHARED <= 232448, "a block has 227 KB of shared memory");
+static_assert(THREADS == 128 * (BM / 64 + 1), "the host launches as many");
+static_assert(STAGES >= 4, "a stage is filled again once the one after it is full");
+// rules:end
+static_assert(SHARED <= 232448, "a block has 227 KB of shared memory");
 static_assert(TYPE == 1 || TYPE == 2, "operands have 16 bits");
 
 // The ring of stages, with what device/promoted_wgmma.cuh is compiled for.
@@ -174,15 +180,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
             const Work work(M, N, K, part_steps, tiles, number);
             float sum[BN / 2] = {};
-            const auto last = multiply_chains(
-                sum, ring, work.stages, [&](float (&chain)[BN / 2], const StageGroup<1> &group) {
-                    const unsigned a = ring.data(group.stage[0]) + warpgroup * 64 * 128,
-                                   b = ring.data(group.stage[0]) + STAGE_A;
+            const auto start = [&](float (&chain)[PIECE / 2], const StageGroup<1> &group, int piece) {
+                const unsigned a = ring.data(group.stage[0]) + warpgroup * 64 * 128,
+                               b = ring.data(group.stage[0]) + STAGE_A + piece * PIECE * 128;
 #pragma unroll
-                    for (int k = 0; k < 4; ++k)
-                        wgmma_mma_async<BN, TYPE>(chain, matrix_descriptor(a + k * STEP),
-                                                  matrix_descriptor(b + k * STEP), k > 0);
-                });
+                for (int k = 0; k < 4; ++k)
+                    wgmma_mma_async<PIECE, TYPE>(chain, matrix_descriptor(a + k * STEP),
+                                                 matrix_descriptor(b + k * STEP), k > 0);
+            };
+            const auto last = multiply_chains<PIECE>(sum, ring, work.stages, start);
             release(ring, last);
             store_triangles<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
                                     work.tile.n, M, N, split ? 1.0f : alpha, nullptr, nullptr,

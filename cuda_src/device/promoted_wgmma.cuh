@@ -37,10 +37,11 @@ __device__ __forceinline__ void multiply_cross(float (&chain)[Ring::BN / 2], uns
     if constexpr (!Ring::ONE_B) multiply_stage<Ring>(chain, a, b + LO, !Ring::ONE_A || go_on);
 }
 
-template <int COUNT>
-__device__ __forceinline__ void promote_high(float (&sum)[COUNT], const float (&chain)[COUNT]) {
+// Add a chain to the sums of its columns, the first of which is sum[first].
+template <int COUNT, int ALL>
+__device__ __forceinline__ void promote_high(float (&sum)[ALL], const float (&chain)[COUNT], int first = 0) {
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) sum[i] = __fadd_rn(sum[i], chain[i]);
+    for (int i = 0; i < COUNT; ++i) sum[first + i] = __fadd_rn(sum[first + i], chain[i]);
     warpgroup_fence_operand(sum);
 }
 
@@ -77,13 +78,11 @@ __device__ __forceinline__ void release(const Ring &ring, const StageGroup<COUNT
     for (int i = 0; i < COUNT; ++i) mbarrier_arrive(ring.empty(group.stage[i]));
 }
 
-// Compute sum += A B where there is one kind of chain: each is promoted while the next one is computed, in
-// two sets of registers. start(chain, group) starts the products of a group of stages. Returns as `multiply`
-// below.
+// As multiply_chains with chains of all columns.
 template <class Ring, class Start>
-__device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply_chains(float (&sum)[Ring::BN / 2],
-                                                                            Ring &ring, int groups,
-                                                                            Start start_products) {
+__device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply_whole(float (&sum)[Ring::BN / 2],
+                                                                           Ring &ring, int groups,
+                                                                           Start start_products) {
     constexpr int COUNT = Ring::BN / 2, STAGES = Ring::PROMOTE_STAGES;
     float even[COUNT], odd[COUNT];
     StageGroup<STAGES> last;
@@ -91,7 +90,7 @@ __device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply_chains(floa
         const StageGroup<STAGES> group = wait_for_group(ring);
         warpgroup_fence_operand(chain);
         wgmma_fence();
-        start_products(chain, group);
+        start_products(chain, group, 0);
         wgmma_commit_group();
         return group;
     };
@@ -128,6 +127,55 @@ __device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply_chains(floa
     return last;
 }
 
+// As multiply_chains with a chain for each piece of the columns of a stage.
+template <int PIECE, class Ring, class Start>
+__device__ __forceinline__ StageGroup<1> multiply_pieces(float (&sum)[Ring::BN / 2], Ring &ring, int stages,
+                                                         Start start_products) {
+    constexpr int COUNT = PIECE / 2, PIECES = Ring::BN / PIECE;
+    static_assert(Ring::PROMOTE_STAGES == 1 && PIECES % 2 == 0, "the two chains take turns in every stage");
+    float chains[2][COUNT];
+    StageGroup<1> last;
+#pragma unroll 1
+    for (int i = 0; i < stages; ++i) {
+        const StageGroup<1> group = wait_for_group(ring);
+#pragma unroll
+        for (int piece = 0; piece < PIECES; ++piece) {
+            float (&chain)[COUNT] = chains[piece % 2], (&before)[COUNT] = chains[1 - piece % 2];
+            warpgroup_fence_operand(chain);
+            wgmma_fence();
+            start_products(chain, group, piece);
+            wgmma_commit_group();
+            wgmma_wait_group<1>();
+            warpgroup_fence_operand(before);
+            if (piece > 0) {
+                promote_high(sum, before, (piece - 1) * COUNT);
+            } else if (i > 0) {
+                release(ring, last);
+                promote_high(sum, before, (PIECES - 1) * COUNT);
+            }
+        }
+        last = group;
+    }
+    wgmma_wait_group<0>();
+    warpgroup_fence_operand(chains[1]);
+    promote_high(sum, chains[1], (PIECES - 1) * COUNT);
+    return last;
+}
+
+// Compute sum += A B where there is one kind of chain: each is promoted while the next one is computed, in
+// two sets of registers. A chain has PIECE columns: BN, or fewer in a tile so wide that two chains of all its
+// columns do not fit beside the sums. start(chain, group, piece) starts the products of a group of stages
+// with such columns. Returns as `multiply` below.
+template <int PIECE, class Ring, class Start>
+__device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply_chains(float (&sum)[Ring::BN / 2],
+                                                                            Ring &ring, int groups,
+                                                                            Start start_products) {
+    if constexpr (PIECE == Ring::BN)
+        return multiply_whole(sum, ring, groups, start_products);
+    else
+        return multiply_pieces<PIECE>(sum, ring, groups, start_products);
+}
+
 // Compute sum = A B over `groups` groups of stages, for one warpgroup. Return the last group, which the
 // caller releases: the warpgroup no longer needs its rows of A there, and may use their memory until then.
 template <class Ring>
@@ -137,8 +185,8 @@ __device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply(float (&sum
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) sum[i] = 0.0f;
     if constexpr (Ring::ONE_A && Ring::ONE_B)  // the set of the cross products is free
-        return multiply_chains(
-            sum, ring, groups, [&](float (&chain)[COUNT], const StageGroup<STAGES> &group) {
+        return multiply_chains<Ring::BN>(
+            sum, ring, groups, [&](float (&chain)[COUNT], const StageGroup<STAGES> &group, int) {
 #pragma unroll
                 for (int j = 0; j < STAGES; ++j)
                     multiply_high<Ring>(chain, ring.data(group.stage[j]), warpgroup, j > 0);

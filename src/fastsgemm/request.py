@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fastsgemm import arguments, rungs
-from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig
+from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig, HalfConfig
 from fastsgemm.errors import ConfigError
 from fastsgemm.problem import Problem, Sym
 from fastsgemm.rungs import PRECISIONS, Rung
@@ -110,7 +110,7 @@ def resolve(
         rung = rungs.find(rung)
     if config is not None and not isinstance(config, Config):
         raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
-    if rung is None and isinstance(config, Fp16x3Config | Fp16x3MmaConfig):
+    if rung is None and isinstance(config, Fp16x3Config | Fp16x3MmaConfig | HalfConfig):
         rung = rungs.find("fp16x3")
     in_order, symmetric = arguments.switch("batch_invariant", batch_invariant), arguments.switch("symmetric", symmetric)
     halves = precision is not None or in_order

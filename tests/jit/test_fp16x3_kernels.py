@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import compilations
 import pytest
 
-from fastsgemm.geometry.fp16x3 import direct_ring, file_of, ring
+from fastsgemm.geometry.fp16x3 import file_of, ring
 from fastsgemm.geometry.splitting import Side, split_launch
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.jit import source
@@ -69,17 +69,18 @@ def test_those_of_16_bit_operands_have_them_too(number, pair):
     assert report.registers * 128 * (consumers + 1) >= 128 * (COPY + consumers * MULTIPLY), (constants, report)
 
 
+DIRECT = [tile.config for tile in fp16x3_rates.load("sm_90").direct.tiles]
+
+
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("number", range(len(tiles("sm_90"))))
-def test_the_products_of_16_bit_operands_as_they_lie_have_them_too(number):
-    config = tiles("sm_90")[number]
-    (stages, shared), trans = direct_ring(config), number % 2
-    constants = {
-        "BM": config.BM, "BN": config.BN, "STAGES": stages, "GROUP_M": config.GROUP_M, "TRANS_C": trans,
-        "VEC_C": 1 if trans else 4, "SOURCE": trans, "SYM": int(number % 3 == 0 and not trans), "TYPE": 1 + number % 2,
-    }  # fmt: skip
-    [(_, report)] = reports([("11_half.cu", constants, "sm_90")])
-    assert clean(report) and stages >= 4 and shared <= 232448, (constants, report)
+@pytest.mark.parametrize("trans", [0, 1])
+@pytest.mark.parametrize("number", range(len(DIRECT)))
+def test_the_products_of_16_bit_operands_as_they_lie_have_them_too(number, trans):
+    config = DIRECT[number]
+    how = {"TRANS_C": trans, "VEC_C": 1 if trans else 4, "SOURCE": trans, "SYM": 1 - trans, "TYPE": 1 + number % 2}
+    constants = config.compiled | how
+    [(_, report)] = reports([(file_of(config), constants, "sm_90")])
+    assert clean(report) and config.shared_bytes <= 232448, (constants, report)
     consumers = constants["BM"] // 64
     assert report.registers * 128 * (consumers + 1) >= 128 * (COPY + consumers * MULTIPLY), (constants, report)
 

@@ -8,7 +8,7 @@ from rung_11 import KERNELS, worst
 
 from fastsgemm import sim
 from fastsgemm.call.arrays.library import BFLOAT16
-from fastsgemm.config import Fp16x3Config
+from fastsgemm.config import HalfConfig
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.host import as_float32, write
 from fastsgemm.jit.source import target
@@ -294,10 +294,11 @@ def test_the_swizzle_of_both_sides_must_agree(kernel, old, monkeypatch):
 # Two operands of one type, as they lie: 11_half.cu
 
 DIRECT = {
-    "fewest stages": Fp16x3Config(BM=128, BN=16, PROMOTE_STAGES=1, STAGES=4),
-    "few rows": Fp16x3Config(BM=64, BN=16, STAGES=7),
-    "parts": Fp16x3Config(BM=64, BN=32, STAGES=7, GROUP_M=2, SPLIT_K=2),
-    "two warpgroups": Fp16x3Config(BM=128, BN=64, STAGES=7, GROUP_M=1),
+    "fewest stages": HalfConfig(BM=128, BN=16, STAGES=4),
+    "few rows": HalfConfig(BM=64, BN=16, STAGES=14),
+    "parts": HalfConfig(BM=64, BN=32, STAGES=7, GROUP_M=2, SPLIT_K=2),
+    "two warpgroups": HalfConfig(BM=128, BN=64, STAGES=7, GROUP_M=1),
+    "wide": HalfConfig(BM=64, BN=256, STAGES=4, GROUP_M=1),
 }
 
 

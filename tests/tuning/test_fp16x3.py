@@ -5,6 +5,7 @@ import json
 import pytest
 from msgspec import structs
 
+from fastsgemm.config import HalfConfig
 from fastsgemm.device import DeviceInfo, open_gpu
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.heuristics import fp16x3 as heuristics
@@ -30,12 +31,23 @@ class FormulaTimer:
     def device(self, config, problem, split):
         self.seen.append(problem)
         known = self.rates
-        tile = next(tile for tile in known.tiles if tile.config == config.kernel)
+        tile = next(tile for tile in known.every_tile if tile.config == config.kernel)
+        if isinstance(config, HalfConfig):
+            assert problem.layout == "NT" and str(problem.dtypes) == "bf16xbf16"
+            split = (False, False)  # the kernel reads the operands as they lie
         trans_c = heuristics.orientation(self.device_info, problem, config)
         return heuristics.predicted_us(known, tile, config, problem, split, trans_c, self.device_info.multiprocessors)
 
     def host(self, config, problem, split):
         return self.rates.times.host_us + (2 + any(split)) * self.rates.times.host_kernel_us
+
+
+def other(tiles):
+    """Tiles that take other times."""
+    return tuple(
+        structs.replace(tile, step_us=1.1 * tile.step_us, tile_us=tile.tile_us + place)
+        for place, tile in enumerate(tiles)
+    )
 
 
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.arch)
@@ -45,14 +57,15 @@ def test_the_rates_of_a_device_are_found(device):
     times = fp16x3_rates.Times(
         **{name: value * 1.02 ** (1 + place) for place, (name, value) in enumerate(numbers.items())}
     )
-    tiles = tuple(
-        structs.replace(tile, step_us=1.1 * tile.step_us, tile_us=tile.tile_us + place)
-        for place, tile in enumerate(shipped.tiles)
-    )
-    timer = FormulaTimer(device, structs.replace(shipped, tiles=tiles, times=times))
+    tiles, direct = other(shipped.tiles), shipped.direct
+    if direct is not None:
+        direct = structs.replace(direct, launch_us=1.3 * direct.launch_us, tiles=other(direct.tiles))
+    made_of = structs.replace(shipped, tiles=tiles, times=times, direct=direct)
+    timer = FormulaTimer(device, made_of)
     found = fp16x3.measure(device, TOOLS, timer)
     assert (found.arch, found.device, found.driver, found.least_gflop) == (device.arch, device.name, TOOLS.driver, None)
-    for one, expected in zip(found.tiles, tiles, strict=True):
+    assert direct is None or found.direct.launch_us == pytest.approx(direct.launch_us, rel=0.1)
+    for one, expected in zip(found.every_tile, made_of.every_tile, strict=True):
         assert (one.config, one.least_k, one.most_k) == (expected.config, expected.least_k, expected.most_k)
         assert one.step_us == pytest.approx(expected.step_us, rel=0.02)
         assert one.tile_us == pytest.approx(expected.tile_us, rel=0.1, abs=0.3)
@@ -71,13 +84,13 @@ def test_tune_stores_what_it_measured(evaluator, data_folder):
     assert f"stored in {outcome.rates_path}" in str(outcome) and "split_rows_tb_s" in str(outcome)
     written = json.loads(json.dumps(outcome.json()))["fp16x3"]
     assert written["device"] == "Fake 9000" and written["tools"]["date"] == outcome.rates.date
-    assert [tile["config"] for tile in written["tiles"]] == [tile.config.constants for tile in outcome.rates.tiles]
+    assert [tile["config"] for tile in written["tiles"]] == [tile.config.constants for tile in outcome.rates.every_tile]
 
 
 def test_the_plan_says_what_is_measured():
     assert plan_run(H200).rates and not plan_run(H200, quick=True).rates and not plan_run(H200, ["64"]).rates
     text = str(plan_run(H200, rung=11))
-    assert "rung fp16x3: the times of 8 tiles" in text and "problems" not in text
+    assert "rung fp16x3: the times of 16 tiles" in text and "problems" not in text
     with pytest.raises(ConfigError, match="leave the problems out"):
         plan_run(H200, [Problem(64, 64, 64)], rung="fp16x3")
     with pytest.raises(DeviceError, match="needs a device of sm_80 or later"):

@@ -16,10 +16,10 @@ from fastsgemm.call import half
 from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
 from fastsgemm.call.reduction import add_reduction
 from fastsgemm.call.splitting import Pairs, Unsplit, add_split, maxima_bytes, pairs_at
-from fastsgemm.config import Fp16x3Config
+from fastsgemm.config import Fp16x3Config, HalfConfig
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.batch import Batch
-from fastsgemm.geometry.fp16x3 import SplitArrays, TileConfig, Tiling
+from fastsgemm.geometry.fp16x3 import SplitArrays, Tiling
 from fastsgemm.geometry.layout import Pair, line_vector
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.heuristics.choice import Choice
@@ -128,8 +128,9 @@ class _Builder:
         self, draft: Draft, choice: Choice, sym: Sym, a: Matrix, b: Matrix, c: Matrix, source: Matrix | None
     ) -> None:
         assert c.stored is not None and choice.tile is not None  # packed else; see `add_product`
+        assert not isinstance(choice.tile, HalfConfig)
         self.draft, self.operands, self.c, self.source = draft, (a, b), c, source
-        self.config: TileConfig = choice.tile
+        self.config = choice.tile
         self.trans_c, self.sym, self.gram = choice.trans_c, sym, b.transposed.is_transpose_of(a)
         self.ldc = c.stored.ld
         self.K = a.shape[1]

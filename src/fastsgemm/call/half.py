@@ -6,7 +6,7 @@ import numpy as np
 
 from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
 from fastsgemm.call.reduction import add_reduction
-from fastsgemm.config import Fp16x3Config
+from fastsgemm.config import HalfConfig
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.batch import ONE_PRODUCT
 from fastsgemm.geometry.fp16x3 import BLOCK_K
@@ -37,7 +37,7 @@ def add_product(
         What beta multiplies, if that is not C.
     """
     config, (M, K), N = choice.tile, a.shape, b.shape[0]
-    assert isinstance(config, Fp16x3Config) and a.stored is not None and b.stored is not None and c.stored is not None
+    assert isinstance(config, HalfConfig) and a.stored is not None and b.stored is not None and c.stored is not None
     t = geometry.tiling(config, M, N, K, choice.trans_c, draft.traits.multiprocessors, sym)
     into, ldc, read, of_source = c, c.stored.ld, beta_read(source), source
     alpha: Argument = Scalar.ALPHA
@@ -49,24 +49,22 @@ def add_product(
         sums = draft.reserve(ITEM * t.parts * M * N, "the partial sums of split-K")
         into = Matrix(sums, (t.parts, M, N), (M * N, N, 1), name="W")
     vec = 1 if t.trans_c else line_vector(ldc, into.misalignment)
-    stages, shared_bytes = geometry.direct_ring(config)
     operands, strides = [(a, a.stored.ld, M), (b, b.stored.ld, N)], of_source.inner_strides if of_source else (0, 0)
     if t.trans_c:
         operands.reverse()
         strides = strides[::-1]
     (first, lda, rows), (second, ldb, columns) = operands
     constants = {
-        "BM": config.BM, "BN": config.BN, "STAGES": stages, "GROUP_M": config.GROUP_M, "TRANS_C": int(t.trans_c),
-        "VEC_C": vec, "SOURCE": min(vec, of_source.width) if of_source else 0, "SYM": int(of_kernel),
-        "TYPE": int(a.dtype),
+        "TRANS_C": int(t.trans_c), "VEC_C": vec, "SOURCE": min(vec, of_source.width) if of_source else 0,
+        "SYM": int(of_kernel), "TYPE": int(a.dtype),
     }  # fmt: skip
     draft.add(
-        spec("11_half.cu", constants), (t.grid,), config.threads,
+        spec(geometry.file_of(config), config.compiled | constants), (t.grid,), config.threads,
         (
             first, lda, second, ldb, *map(np.int32, (rows, columns, K, BLOCK_K * t.part_blocks)), alpha, beta, into,
             ldc, M * N, of_source or 0, *strides,
         ),
-        writes=(Write(into, not of_kernel, read),), shared_bytes=shared_bytes, when=When.READS,
+        writes=(Write(into, not of_kernel, read),), shared_bytes=config.shared_bytes, when=When.READS,
     )  # fmt: skip
     if t.parts > 1:
         last = ONE_PRODUCT.with_source(source)

@@ -40,6 +40,28 @@ class Fp16x3Config(Config):
 
 
 @dataclass(frozen=True, repr=False)
+class HalfConfig(Config):
+    """Rung 11 on Hopper for two operands of one 16-bit type, which tensor cores take as they lie."""
+
+    BM: Annotated[int, Constant("rows of C that a block computes, 64 per warpgroup", (64, 128))] = 128
+    BN: Annotated[int, Constant("columns of C that a block computes", (16, 32, 64, 128, 256))] = 128
+    STAGES: Annotated[int, Constant("tiles of A and of B in shared memory", range(1, 65))] = 6
+    GROUP_M: constant.GroupM = 8
+    SPLIT_K: constant.SplitK = 1
+
+    STEPS = 64
+    THREADS = Fp16x3Config.THREADS
+    SHARED_BYTES = f"{_RING} + BM / 16 * 1280"  # each warp that multiplies lays what it stores in memory of its own
+    LEAST_REGISTERS = "BN / 2 + 64 + 32"  # the sums, and two chains of 64 columns
+    RULES = (
+        (
+            rules.shared(SHARED_BYTES),
+            Rule("STAGES", AT_LEAST, "4", "a stage is filled again once the one after it is full"),
+        ),
+    )
+
+
+@dataclass(frozen=True, repr=False)
 class Fp16x3MmaConfig(Config):
     """Rung 11 on devices without wgmma: the same arithmetic by mma.sync."""
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
+from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, HalfConfig
 from fastsgemm.geometry.grid import triangle_tiles
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.matrix import Operand
@@ -43,12 +43,16 @@ WORKSPACE = 4 << 30
 _PANEL = 768
 
 
-TileConfig = Fp16x3Config | Fp16x3MmaConfig
+SplitConfig = Fp16x3Config | Fp16x3MmaConfig  # of a product of split operands
+TileConfig = SplitConfig | HalfConfig
+
+
+_FILES = {Fp16x3Config: "11_fp16x3.cu", Fp16x3MmaConfig: "11_fp16x3_mma.cu", HalfConfig: "11_half.cu"}
 
 
 def file_of(config: TileConfig) -> str:
     """Return the file of the kernel that takes this config."""
-    return "11_fp16x3.cu" if isinstance(config, Fp16x3Config) else "11_fp16x3_mma.cu"
+    return _FILES[type(config)]
 
 
 class SplitArrays(NamedTuple):
@@ -194,19 +198,21 @@ def tiling(
     parts = covering(k_blocks, part_blocks)
     tiles = covering(rows, config.BM) * covering(columns, config.BN)
     works = parts * (triangle_tiles(config.BM, config.BN, N) if sym else tiles)
-    grid = min(multiprocessors, works) if isinstance(config, Fp16x3Config) else works
-    turn = config.PROMOTE_STAGES if isinstance(config, Fp16x3Config) else 1  # what the main loop takes at a time
+    grid = works if isinstance(config, Fp16x3MmaConfig) else min(multiprocessors, works)  # the others are persistent
+    turn = (
+        config.PROMOTE_STAGES if isinstance(config, Fp16x3Config) else config.STEPS // BLOCK_K
+    )  # blocks, in the main loop
     computed = covering(min(part_blocks, k_blocks), turn) * turn
     tile = (config.BN, config.BM) if trans_c else (config.BM, config.BN)
     return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tile, tiles, works, grid, sym)
 
 
-def stage_bytes(config: TileConfig, dtypes: Dtypes) -> int:
+def stage_bytes(config: SplitConfig, dtypes: Dtypes) -> int:
     """Return the bytes of a stage where A and B, as the kernel takes them, are of operands of these types."""
     return config.BM * line_bytes(dtypes.a) + config.BN * line_bytes(dtypes.b)
 
 
-def ring(config: TileConfig, dtypes: Dtypes) -> tuple[int, int]:
+def ring(config: SplitConfig, dtypes: Dtypes) -> tuple[int, int]:
     """Return the stages of a ring of operands of these types, and the shared memory of a block in bytes.
 
     Smaller stages are as many more as fit where those of float32 operands do, so that as much of memory is on its way.
@@ -219,17 +225,6 @@ def ring(config: TileConfig, dtypes: Dtypes) -> tuple[int, int]:
         return stages, stages * stage
     scratch = config.BM // 16 * _SCRATCH_BYTES if dtypes.a else 0  # of each warp that multiplies
     stages = (config.shared_bytes - _SWIZZLE_PERIOD - scratch) // (stage + _BARRIER_BYTES)
-    return stages, _SWIZZLE_PERIOD + stages * (stage + _BARRIER_BYTES) + scratch
-
-
-def direct_ring(config: Fp16x3Config) -> tuple[int, int]:
-    """Return the stages of ``11_half.cu`` with the tile of a config, and the shared memory of a block in bytes.
-
-    A stage has 64 steps of k of 16 bits. As many stages as fit where those of float32 operands do, and four at least,
-    for which a block has the shared memory with every tile.
-    """
-    stage, scratch = (config.BM + config.BN) * LINE_BYTES, config.BM // 16 * _SCRATCH_BYTES
-    stages = max(4, (config.shared_bytes - _SWIZZLE_PERIOD - scratch) // (stage + _BARRIER_BYTES))
     return stages, _SWIZZLE_PERIOD + stages * (stage + _BARRIER_BYTES) + scratch
 
 

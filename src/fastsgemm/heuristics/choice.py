@@ -11,8 +11,9 @@ import math
 from msgspec.structs import replace
 
 from fastsgemm import rungs
-from fastsgemm.config import Fp16x3Config
+from fastsgemm.config import HalfConfig
 from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
+from fastsgemm.errors import ConfigError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import DIMENSIONS
 from fastsgemm.geometry.fp16x3 import TileConfig, is_direct
@@ -27,6 +28,8 @@ from fastsgemm.request import Request
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
 __all__ = ["EXACT", "GIVEN", "NEAREST", "PREDICTED", "Choice", "Share", "choose", "choose_config", "ways"]
+
+_LYING = "operands of one 16-bit type in layout NT, with lines that begin at multiples of 16 bytes"
 
 
 def choose(
@@ -121,9 +124,10 @@ def _choose(
         direct = is_direct(device.arch, a, b)
         if request.config is not None:
             tile: TileConfig = request.config  # type: ignore[assignment]  # `fp16x3.check_config` saw to it
+            if isinstance(tile, HalfConfig) and not direct:
+                raise ConfigError(f"{tile!r} is for {_LYING}, got {dtypes}, {layout}")
             trans_c = not sym and fp16x3.orientation(device, problem, tile)
-            direct = direct and isinstance(tile, Fp16x3Config)
-            return Choice((), tile, trans_c, triangle=bool(sym), direct=direct)
+            return Choice((), tile, trans_c, triangle=bool(sym))
         ieee = None if dtypes.are_float32 else _choose(device, request.ieee, a, b, c, extents)
         rival = None if ieee is None else (ieee.rung.name, ieee.ms)
         tensor = fp16x3.choose(device, problem, request, direct, rival)

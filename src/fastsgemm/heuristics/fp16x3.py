@@ -7,9 +7,11 @@ measured, it is the number of operations that decides.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
-from fastsgemm.config import Fp16x3Config
+from fastsgemm.config import HalfConfig
 from fastsgemm.device import DeviceInfo, DeviceTraits
 from fastsgemm.errors import ConfigError, DeviceError, ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
@@ -29,7 +31,7 @@ from fastsgemm.request import Request
 
 FIRST = 80  # sm_80, whose tensor cores the kernels are written for
 MOST_PRODUCTS = 1024  # of a batch: each has several launches of its own
-_SPLIT_K = (1, 2, 3, 4, 8)
+_SPLIT_K = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 _PART_STEPS = 256  # of k, at least, in a part
 _CLOSE = 1.02  # predicted times that differ by less are equal; of such tiles the largest takes the least power
 
@@ -95,13 +97,14 @@ def choose(
     if not forced and min(tile.least_k for tile in known.tiles) > problem.K:
         return replace(ieee, why=f"so few steps of k err less in IEEE arithmetic: K = {problem.K}")
     to_split = not request.split[0], not request.split[1]
-    if direct:
-        to_split = False, False
-    elif request.gram:  # the pairs of one operand are those of the other
+    if request.gram:  # the pairs of one operand are those of the other
         to_split = all(to_split), False
-    ms, trans_c, tile = _quickest(known, problem, to_split, device, Sym.BOTH if triangle else Sym.WHOLE)
+    tiles = known.tiles
+    if direct and known.direct is not None:
+        tiles, to_split = known.direct.tiles, (False, False)
+    ms, trans_c, tile = _quickest(known, tiles, problem, to_split, device, Sym.BOTH if triangle else Sym.WHOLE)
     ms *= problem.batch  # one product after the other
-    tensor = replace(ieee, tile=tile, trans_c=trans_c, direct=direct and isinstance(tile, Fp16x3Config))
+    tensor = replace(ieee, tile=tile, trans_c=trans_c)
     if known.least_gflop is None:
         ieee, tensor = (replace(one, tensor_ms=ms) for one in (ieee, replace(tensor, ms=ms)))
     if forced:
@@ -148,16 +151,16 @@ def orientation(device: DeviceTraits, problem: Problem, config: TileConfig) -> b
 
 
 def _quickest(
-    known: Rates, problem: Problem, split: tuple[bool, bool], device: DeviceInfo, sym: Sym
+    known: Rates, tiles: Sequence[Tile], problem: Problem, split: tuple[bool, bool], device: DeviceInfo, sym: Sym
 ) -> tuple[float, bool, TileConfig]:
     """Return milliseconds, TRANS_C and config of the least predicted time.
 
     The host launches while the device works, so the slower of the two counts. Where that is the host, the time on the
     device decides.
     """
-    least_k = min(tile.least_k for tile in known.tiles)  # a rung that was asked for takes fewer steps too
+    least_k = min(tile.least_k for tile in tiles)  # a rung that was asked for takes fewer steps too
     timed = []
-    for tile in known.tiles:
+    for tile in tiles:
         if not tile.serves(max(problem.K, least_k), device.shared_limit):
             continue
         for parts in _SPLIT_K:
@@ -166,7 +169,7 @@ def _quickest(
             config = tile.config.replace(SPLIT_K=parts)
             for trans_c in (False,) if sym else geometry.orientations(config):
                 us = predicted_us(known, tile, config, problem, split, trans_c, device.multiprocessors, sym)
-                least = max(us, _host_us(known, split, parts))
+                least = max(us, known.times.host_us + known.times.host_kernel_us * _kernels(config, split, parts))
                 timed.append((least, us, trans_c, parts, tile.config.BM * tile.config.BN, config))
     quickest = min(timed, key=lambda one: one[:5])
     equal = [one for one in timed if one[0] <= _CLOSE * quickest[0] and one[3] <= quickest[3]]
@@ -174,14 +177,9 @@ def _quickest(
     return 1e-3 * least, trans_c, config
 
 
-def _host_us(known: Rates, split: tuple[bool, bool], parts: int) -> float:
-    """Return the microseconds that a call takes on the host."""
-    return known.times.host_us + (2 + _more_kernels(split, parts)) * known.times.host_kernel_us
-
-
-def _more_kernels(split: tuple[bool, bool], parts: int) -> int:
-    """Return the kernels besides the product and the guard: one splits, one adds the parts of K."""
-    return any(split) + (parts > 1)
+def _kernels(config: TileConfig, split: tuple[bool, bool], parts: int) -> int:
+    """Return the kernels of a call: the product; for split operands the guard, too; what splits; what adds the parts."""
+    return 2 - isinstance(config, HalfConfig) + any(split) + (parts > 1)
 
 
 def predicted_us(
@@ -204,10 +202,12 @@ def predicted_us(
     waves = -(-t.works // multiprocessors)
     stores = 2 if sym else 1  # what a tile takes besides its steps is above all its store
     a, b = problem.dtypes
-    products = (3 - (a > 0) - (b > 0)) / 3  # of those that `step_us` has
+    launch_us, products = times.launch_us, (3 - (a > 0) - (b > 0)) / 3  # of those that `step_us` has
+    if known.direct is not None and isinstance(config, HalfConfig):
+        launch_us, products = known.direct.launch_us, 1.0
     computing = waves * (t.computed_blocks * tile.step_us * products + stores * tile.tile_us)
     reading = 1e-6 * blocks_of(K) * (M * geometry.line_bytes(a) + N * geometry.line_bytes(b)) / times.read_tb_s
-    us = times.launch_us + float((computing**4 + reading**4) ** 0.25)
+    us = launch_us + float((computing**4 + reading**4) ** 0.25)
     for lines, own, strided, dtype in (
         (M, split[0], problem.layout[0] == "T", a), (N, split[1], problem.layout[1] == "N", b),
     ):  # fmt: skip
@@ -218,4 +218,4 @@ def predicted_us(
             us += 1e-6 * 2 * dtype.item * lines * K / rate
     if t.parts > 1:
         us += 1e-6 * ITEM * M * N * (t.parts + 1) / times.reduce_tb_s
-    return us + _more_kernels(split, t.parts) * times.kernel_us
+    return us + (any(split) + (t.parts > 1)) * times.kernel_us

@@ -11,13 +11,13 @@ import json
 import sys
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, to_builtins
 from msgspec.json import Decoder
 
 from fastsgemm import private_files, resources, strict_json
-from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
+from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, HalfConfig
 from fastsgemm.errors import ConfigError, RecordError
 from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.heuristics import database
@@ -46,8 +46,9 @@ class Tile(_Part, frozen=True):
 
     @cached_property
     def config(self) -> TileConfig:
-        """The config of these constants, for mma.sync or for wgmma."""
-        kind: type[TileConfig] = Fp16x3MmaConfig if "WM" in self.constants else Fp16x3Config
+        """The config of these constants: for mma.sync, for wgmma, or for 16-bit operands as they lie."""
+        kinds: dict[str, type[TileConfig]] = {"WM": Fp16x3MmaConfig, "PROMOTE_STAGES": Fp16x3Config}
+        kind = next((kind for name, kind in kinds.items() if name in self.constants), HalfConfig)
         return kind.from_constants(self.constants | {"SPLIT_K": 1})
 
     def serves(self, K: int, shared_limit: int) -> bool:
@@ -69,6 +70,13 @@ class Times(_Part, frozen=True):
     reduce_tb_s: Positive  # read and written of partial sums
 
 
+class Direct(_Part, frozen=True):
+    """What the kernel takes that multiplies two operands of one 16-bit type as they lie."""
+
+    launch_us: Positive  # microseconds on the device of a call, without its tiles
+    tiles: Annotated[tuple[Tile, ...], Meta(min_length=1)]
+
+
 class Rates(_Part, frozen=True, kw_only=True):
     """What is known of rung 11 on a device."""
 
@@ -84,6 +92,12 @@ class Rates(_Part, frozen=True, kw_only=True):
     nvrtc: Text
     date: Date
     tiles: Annotated[tuple[Tile, ...], Meta(min_length=1)]
+    direct: Direct | None = None  # None: the architecture has no kernel for it
+
+    @property
+    def every_tile(self) -> tuple[Tile, ...]:
+        """Those of all kernels of products."""
+        return self.tiles if self.direct is None else self.tiles + self.direct.tiles
 
 
 _DECODER = Decoder(Rates)
@@ -114,7 +128,7 @@ def load(arch: str, device: str | None = None) -> Rates:
 
 def kinds_of(arch: str) -> tuple[type[TileConfig], ...]:
     """Return the classes of the configs of rung 11 that an architecture can run, the quickest first."""
-    return (Fp16x3Config, Fp16x3MmaConfig) if arch == _HOPPER else (Fp16x3MmaConfig,)
+    return (Fp16x3Config, HalfConfig, Fp16x3MmaConfig) if arch == _HOPPER else (Fp16x3MmaConfig,)
 
 
 def save(rates: Rates) -> Path:
@@ -137,9 +151,21 @@ def save(rates: Rates) -> Path:
 def dumps(rates: Rates) -> str:
     """Return the text of a file: a header, then one line per tile."""
     header = to_builtins(rates)
-    del header["tiles"]
-    tiles = ",\n".join(json.dumps(to_builtins(one) | {"constants": one.config.compiled}) for one in rates.tiles)
-    return f'{json.dumps(header)[:-1]},\n"tiles": [\n{tiles}\n]}}\n'
+    direct = header.pop("direct", None)
+    text = f"{_opened(header)}{_lines(rates.tiles)}"
+    if rates.direct is not None:
+        text += f',\n"direct": {_opened(direct)}{_lines(rates.direct.tiles)}}}'
+    return f"{text}}}\n"
+
+
+def _opened(part: dict[str, Any]) -> str:
+    del part["tiles"]
+    return f"{json.dumps(part)[:-1]},\n"
+
+
+def _lines(tiles: tuple[Tile, ...]) -> str:
+    lines = ",\n".join(json.dumps(to_builtins(one) | {"constants": one.config.compiled}) for one in tiles)
+    return f'"tiles": [\n{lines}\n]'
 
 
 def _own(arch: str, device: str) -> Rates | None:
@@ -171,16 +197,18 @@ def parse(path: Path, text: bytes) -> Rates:
     """
     try:
         rates: Rates = strict_json.decode_with(_DECODER, text)
-        for tile in rates.tiles:
-            _check(tile.config, rates.arch)
-        _refuse_gaps(rates.tiles)
+        parts = (rates,) if rates.direct is None else (rates, rates.direct)
+        for part in parts:
+            for tile in part.tiles:
+                _check(tile.config, rates.arch, part is rates.direct)
+            _refuse_gaps(part.tiles)
     except (ConfigError, RecordError) as error:
         raise RecordError(f"{path}: {error}") from error
     return rates
 
 
-def _check(config: TileConfig, arch: str) -> None:
-    if type(config) not in kinds_of(arch):
+def _check(config: TileConfig, arch: str, direct: bool) -> None:
+    if type(config) not in kinds_of(arch) or isinstance(config, HalfConfig) is not direct:
         raise ConfigError(f"{arch} cannot run {config!r}")
     broken = config.violations(sys.maxsize)
     if broken:

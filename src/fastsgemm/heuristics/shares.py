@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fastsgemm import rungs
-from fastsgemm.config import Config
+from fastsgemm.config import Config, HalfConfig
 from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.geometry.layout import Pair
 from fastsgemm.heuristics.database_entries import Evidence
@@ -75,7 +75,11 @@ class Choice(Struct, frozen=True):
     tensor_ms: float | None = None  # with precision fp16x3: predicted time of rung 11
     ieee_ms: float | None = None  # and of the IEEE kernel that it was compared with
     triangle: bool = False  # one triangle of a symmetric result is computed
-    direct: bool = False  # rung 11 reads 16-bit operands as they lie, and splits none
+
+    @property
+    def direct(self) -> bool:
+        """Whether rung 11 reads 16-bit operands as they lie, and splits none."""
+        return isinstance(self.tile, HalfConfig)
 
     @property
     def rung(self) -> Rung:

@@ -20,6 +20,7 @@ from msgspec.structs import asdict, replace
 from fastsgemm.call.arrays import View
 from fastsgemm.call.driver import multiply
 from fastsgemm.call.split_operand import split as split_operand
+from fastsgemm.config import HalfConfig
 from fastsgemm.device import LEGACY_STREAM, DeviceInfo
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.fp16x3 import LINE_BYTES, TileConfig, blocks_of
@@ -27,8 +28,8 @@ from fastsgemm.geometry.layout import ITEM
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.database_entries import Tools
-from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, Times
-from fastsgemm.problem import Problem
+from fastsgemm.heuristics.fp16x3_rates import Direct, Rates, Tile, Times
+from fastsgemm.problem import DTYPES, Problem
 from fastsgemm.request import of_call, resolve
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ Split = tuple[bool, bool]  # whether A and B are split in the call that is timed
 
 _NEITHER, _BOTH = (False, False), (True, True)
 _SMALL = Problem(64, 16, 256, "NT")  # takes what its kernels take; one splits both operands, on every device
+_HALVES = DTYPES["bf16xbf16"]
 _LONG = 8192  # lines and steps of k of the operands that are split and read
 _NARROW = 128  # lines of the other operand
 _ADDED = Problem(4096, 4096, 1024)  # whose partial sums are added
@@ -74,6 +76,8 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
         **asdict(tools),
     )
     tile = next(tile for tile in fitted if tile.serves(_ADDED.K, device.shared_limit))
+    if shipped.direct is not None:
+        known = replace(known, direct=_direct(device, shipped.direct.tiles, timer))
     known = _with(known, reduce_tb_s=_reduction_rate(known, tile, timer))
     known = _with(known, split_rows_tb_s=_split_rate(known, tile, "NN", timer))
     known = _with(known, split_columns_tb_s=_split_rate(known, tile, "TN", timer))
@@ -81,6 +85,13 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     host_before, host_within = (timer.host(config, _SMALL, split) for split in (_NEITHER, _BOTH))
     host_kernel = max(_LEAST, host_within - host_before)
     return _rounded(_with(known, host_us=max(_LEAST, host_before - 2 * host_kernel), host_kernel_us=host_kernel))
+
+
+def _direct(device: DeviceInfo, tiles: Sequence[Tile], timer: Timer) -> Direct:
+    """Return what the kernel of two 16-bit operands takes as they lie."""
+    problems = [Problem(_SMALL.M, _SMALL.N, _SMALL.K, _SMALL.layout, dtypes=_HALVES), *_problems_of(device, tiles[0])]
+    launch = _fit(device, tiles[0], timer, problems)[2]
+    return Direct(launch, tuple(_fitted(device, tile, timer, launch) for tile in tiles))
 
 
 def _with(known: Rates, **times: float) -> Rates:
@@ -132,7 +143,8 @@ def _problems_of(device: DeviceInfo, tile: Tile) -> Iterator[Problem]:
     short = max(_SHORT_K, tile.least_k)
     long = min(_LONG_K * short, tile.most_k or _LONG_K * short)
     for times, K in ((1, short), (1, long), (2, short), (2, long)):
-        yield Problem(times * down * config.BM, times * across * config.BN, K)
+        M, N = times * down * config.BM, times * across * config.BN
+        yield Problem(M, N, K, "NT", dtypes=_HALVES) if isinstance(config, HalfConfig) else Problem(M, N, K)
 
 
 def _reduction_rate(known: Rates, tile: Tile, timer: Timer) -> float:
@@ -167,8 +179,14 @@ def _rate(moved: float, us: float) -> float:
 def _rounded(known: Rates) -> Rates:
     """Return the same with the digits that mean something."""
     times = Times(**{name: _digits(value) for name, value in asdict(known.times).items()})
-    tiles = tuple(replace(one, step_us=_digits(one.step_us), tile_us=_digits(one.tile_us)) for one in known.tiles)
-    return replace(known, times=times, tiles=tiles)
+    direct = known.direct
+    if direct is not None:
+        direct = Direct(_digits(direct.launch_us), _with_digits(direct.tiles))
+    return replace(known, times=times, tiles=_with_digits(known.tiles), direct=direct)
+
+
+def _with_digits(tiles: Sequence[Tile]) -> tuple[Tile, ...]:
+    return tuple(replace(one, step_us=_digits(one.step_us), tile_us=_digits(one.tile_us)) for one in tiles)
 
 
 def _digits(value: float) -> float:
@@ -208,6 +226,8 @@ class Timer:
 
     def _work(self, config: TileConfig, problem: Problem, split: Split) -> Callable[[], None]:
         given, arrays = self._operands(problem)
+        if isinstance(config, HalfConfig):  # nothing is split, neither in the call nor before
+            split = _BOTH
         splits = (
             None if split[0] else split_operand(arrays[0], "A"),
             None if split[1] else split_operand(arrays[1], "B"),
