@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from fastsgemm.errors import (  # noqa: E402
     PrecisionError,
 )
 from fastsgemm.request import Request  # noqa: E402
-from fastsgemm.torch import products, switch  # noqa: E402
+from fastsgemm.torch import compiled, products, switch  # noqa: E402
 from fastsgemm.torch.overrides import Override  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("on_host")
@@ -189,6 +190,60 @@ def test_compiled_code_that_was_made_before():
     with enabled() as turned:
         close(compiled(A, B), wanted)
     assert counted(turned) == {"mm": 1}
+
+
+@pytest.fixture
+def compiler():
+    """The namespace in which generated code looks up products."""
+    pytest.importorskip("torch._inductor.kernel.bmm")
+    return sys.modules["torch._inductor.select_algorithm"].extern_kernels
+
+
+@pytest.mark.parametrize("turned_on", ["before", "after"])
+def test_generated_code_calls_the_replacements_itself(compiler, turned_on):
+    """Whether it was compiled before the switch was turned on or after, and only while it is on."""
+    function = torch.compile(lambda a, b: a @ b, fullgraph=True)
+    if turned_on == "after":
+        function(A, B)
+    with enabled() as turned:
+        close(function(A, B), A @ B)
+        assert counted(turned)["mm.out"] == 1
+        turned._library._destroy()  # the dispatcher has PyTorch's kernels now
+        close(function(A, B), A @ B)
+    assert counted(turned)["mm.out"] == 2 and compiler.mm is torch.mm
+    function(A, B)
+    assert counted(turned)["mm.out"] == 2
+
+
+def test_generated_code_passes_on_what_the_switch_does(compiler):
+    given = A.double(), B.double(), torch.empty(3, 5, dtype=torch.float64)
+    wanted = torch.mm(*given[:2]), 2 * C3 + 3 * (A3 @ B3)
+    with enabled(only=["mm", "baddbmm"]) as turned:
+        assert compiler.mm is not torch.mm and compiler.addmm is torch.addmm
+        close(compiler.mm(*given[:2], out=given[2]), wanted[0])
+        close(compiler.baddbmm(C3, A3, B3, beta=2, alpha=3, out=torch.empty(2, 3, 5)), wanted[1])
+        assert compiler.mm(A.to("meta"), B.to("meta"), out=C.to("meta")).is_meta
+    assert counted(turned) == {"mm.out: dtype float64": 1, "baddbmm.out": 1}
+
+
+def test_a_mode_of_pytorch_sees_products_of_generated_code(compiler):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with enabled() as turned, FlopCounterMode(display=False) as counter:
+        compiler.mm(A, B, out=torch.empty(3, 5))
+    assert counter.get_total_flops() == 2 * 3 * 4 * 5 and counted(turned) == {"mm.out": 1}
+
+
+def test_a_compiler_that_is_imported_later_is_found(monkeypatch):
+    namespace = SimpleNamespace(mm=torch.mm)
+    with enabled() as turned:
+        torch.mm(A, B)
+        monkeypatch.setitem(sys.modules, compiled._COMPILER, SimpleNamespace(extern_kernels=namespace))
+        torch.mm(A, B)
+        assert namespace.mm is torch.mm  # a call seen before does not look for it
+        torch.mm(B.t(), A.t())
+        close(namespace.mm(A, B, out=torch.empty(3, 5)), A @ B)
+    assert counted(turned) == {"mm": 4, "mm.out": 1} and vars(namespace) == {"mm": torch.mm}
 
 
 def test_vmap_and_autocast():

@@ -18,7 +18,7 @@ from fastsgemm.call.arrays.torch import MAX_STORAGE_BYTES, allocator, freed
 from fastsgemm.call.driver import loaded_plan
 from fastsgemm.errors import CaptureError, DeviceMemoryError, FastsgemmError, OverlapError
 from fastsgemm.request import Request, of_call
-from fastsgemm.torch import decisions, products
+from fastsgemm.torch import compiled, decisions, products
 from fastsgemm.torch.decisions import Decision, Kind
 from fastsgemm.torch.report import Line
 
@@ -136,6 +136,7 @@ class Override:
     ) -> Decision:
         if len(self._decisions) >= _MOST_DECISIONS:
             self.release()
+        compiled.renew()
         return self._decisions.setdefault(key, decisions.make(self._kind, a, b, c, out, result))
 
     def _replacement(self, form: str) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ import torch
 from fastsgemm import arguments
 from fastsgemm.errors import ArgumentError, DeviceError, MissingExtraError
 from fastsgemm.request import Request, resolve
+from fastsgemm.torch import compiled
 from fastsgemm.torch.overrides import Override
 from fastsgemm.torch.report import Report
 
@@ -104,6 +105,11 @@ class Switch:
         """Keep of what was decided only what `report` needs, because the switch will not be on again."""
         for override in self._overrides:
             override.release()
+
+    @property
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """What is called in place of PyTorch's kernels, by operator and form."""
+        return {override.name: override.function for override in self._overrides}
 
     def _originals(self) -> dict[str, Any]:
         return {override.name: override.original for override in self._overrides}
@@ -353,6 +359,10 @@ def _turn() -> None:
         wanted._on(previous)
         _last = wanted
     _current = wanted
+    if wanted is None:
+        compiled.leave()
+    else:
+        compiled.take(wanted.functions, wanted.device)
     if previous is not None:
         previous._off()
         if all(period.switch is not previous for period in (_process, *_blocks)):

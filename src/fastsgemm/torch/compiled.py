@@ -1,0 +1,65 @@
+"""Code that `torch.compile` generated calls the replacements itself, without PyTorch's dispatcher.
+
+Among other kernels of a program the dispatcher takes about as long as a replacement. Generated code looks products up
+by name, in a namespace of the compiler, each time it runs. So code that was compiled before is concerned, too.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any
+
+import torch
+
+_COMPILER = "torch._inductor.select_algorithm"
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # generated code gives each an `out`
+
+_compilers: dict[str, Callable[..., Any]] = {}  # what the compiler has for them
+_ours: dict[str, Callable[..., Any]] = {}  # what is called in their place
+_lock = threading.RLock()
+
+
+def take(functions: Mapping[str, Callable[..., Any]], device: str) -> None:
+    """Let generated code call these functions, and what the compiler has for products that are not among them.
+
+    Parameters
+    ----------
+    functions : mapping
+        By operator and form, such as ``mm.out``. Tensors of other devices are left to PyTorch.
+    device : str
+        ``cuda`` or ``cpu``.
+    """
+    global _ours
+    ours = {name: _divided(functions[f"{name}.out"], name, device) for name in _PRODUCTS if f"{name}.out" in functions}
+    with _lock:
+        _ours = ours
+        renew()
+
+
+def leave() -> None:
+    """Let generated code call what the compiler has."""
+    take({}, "cpu")
+
+
+def renew() -> None:
+    """Do again what was asked for last: the compiler may have been imported since."""
+    with _lock:
+        namespace = getattr(sys.modules.get(_COMPILER), "extern_kernels", None)
+        for name in _PRODUCTS:
+            present = getattr(namespace, name, None)
+            if present is not None:
+                setattr(namespace, name, _ours.get(name, _compilers.setdefault(name, present)))
+
+
+def _divided(function: Callable[..., Any], name: str, device: str) -> Callable[..., Any]:
+    """Return what calls the function on tensors of the device, unless a mode of PyTorch is to see the call."""
+    is_there, modes = attrgetter(f"is_{device}"), torch._C._len_torch_dispatch_stack
+
+    def product(*operands: Any, **named: Any) -> Any:
+        ours = is_there(operands[-1]) and not modes()
+        return (function if ours else _compilers[name])(*operands, **named)
+
+    return product
