@@ -5,13 +5,15 @@ import json
 import pytest
 from msgspec import structs
 
+from fastsgemm.call.product import make_plan
 from fastsgemm.config import HalfConfig
 from fastsgemm.device import DeviceInfo, open_gpu
 from fastsgemm.errors import ConfigError, DeviceError
+from fastsgemm.geometry import variants
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.database_entries import Tools
-from fastsgemm.problem import Problem
+from fastsgemm.problem import DTYPES, Problem
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import fp16x3, tuner
 from fastsgemm.tuning.plan import plan_run
@@ -98,6 +100,19 @@ def test_the_plan_says_what_is_measured():
     assert not plan_run(DeviceInfo("Old", "sm_75", 65536, 40)).rates
     with pytest.raises(ConfigError, match=r"the rungs that can be tuned are .*, fp16x3"):
         plan_run(H200, rung="naive")
+
+
+@pytest.mark.parametrize("number", range(len(fp16x3_rates.load("sm_90").direct.tiles)))
+def test_16_bit_operands_are_timed_as_they_lie(number, monkeypatch):
+    timed = []
+    monkeypatch.setattr(fp16x3, "multiply", lambda gpu, stream, request, given, *rest: timed.append((request, given)))
+    config = fp16x3_rates.load("sm_90").direct.tiles[number].config
+    problem = Problem(512, 256, 512, "NT", dtypes=DTYPES["bf16xbf16"])
+    given = [(4096 * place, meta) for place, meta in enumerate(variants.dense(problem), start=1)]
+    fp16x3.Timer(None, None, lambda problem: (given, given))._work(config, problem, (False, False))()
+    [(request, given)] = timed
+    plan = make_plan(H200, request, [meta for _, meta in given], [address for address, _ in given])
+    assert plan.launches[-1].kernel.file == "11_half.cu"  # the other is for an alpha of 0
 
 
 @pytest.mark.gpu

@@ -232,7 +232,7 @@ class Timer:
             None if split[0] else split_operand(arrays[0], "A"),
             None if split[1] else split_operand(arrays[1], "B"),
         )
-        request = of_call(resolve("fp16x3", config), (not split[0], not split[1]))
+        request = of_call(resolve("fp16x3", config, "fp16x3"), (not split[0], not split[1]))
         of_a, of_b = (0 if each is None else each.address for each in splits)
 
         def work(held: Any = splits) -> None:  # their memory is freed with them
