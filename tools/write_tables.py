@@ -17,12 +17,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import generated
-from page_tables import benchmarks, fp16x3, headline, machine_code, order, pytorch, simulation, symmetric, tuning
+from page_tables import benchmarks, fp16x3, half, headline, machine_code, order, pytorch, simulation, symmetric, tuning
 from page_tables.markdown import NOT_MEASURED, Data, fill
 
 ROOT = Path(__file__).resolve().parent.parent
 _FILES = (
-    "benchmarks", "counters", "counts", "fp16x3", "hostile", "literature", "ncu", "order", "pytorch",
+    "benchmarks", "counters", "counts", "fp16x3", "half", "hostile", "literature", "ncu", "order", "pytorch",
     "sass", "symmetric",
 )  # fmt: skip
 _OF_SEVERAL = ("benchmarks", "fp16x3", "symmetric")  # NAME-DEVICE.json has a run on another device, for README.md
@@ -52,6 +52,7 @@ def contents(data: Mapping[str, Data | None]) -> dict[str, str]:
         | order.texts(data["order"])
         | pytorch.texts(data["pytorch"])
         | symmetric.texts(data["symmetric"])
+        | half.texts(data["half"])
         | hostile_texts(data["hostile"])
         | headline.texts(data)
         | tuning.texts()

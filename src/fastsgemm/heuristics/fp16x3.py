@@ -178,7 +178,7 @@ def _quickest(
 
 
 def _kernels(config: TileConfig, split: tuple[bool, bool], parts: int) -> int:
-    """Return the kernels of a call: the product; for split operands the guard, too; what splits; what adds the parts."""
+    """Return the kernels of a call: the product, the guard of split operands, what splits, what adds the parts."""
     return 2 - isinstance(config, HalfConfig) + any(split) + (parts > 1)
 
 
