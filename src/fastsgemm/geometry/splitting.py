@@ -93,7 +93,7 @@ def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors:
         few = second.strided and cluster * groups <= multiprocessors
         small = second.strided or second.lines < first.lines // 4  # what else the launch splits
         tiles = _column_tiles(K, cluster, few, small, shared_limit)
-    threads, quads = (SPLIT_THREADS, 4) if second.strided else _line_threads(K)
+    threads, quads = (SPLIT_THREADS, 4) if second.strided else _line_threads(K, any(side.dtype for side in sides))
 
     def blocks_of_side(side: Side) -> int:
         if not side.strided:
@@ -111,13 +111,15 @@ def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors:
     return SplitLaunch(constants, first_blocks, blocks, _COLUMN_TILE_BYTES * tiles if first.strided else 0)
 
 
-def _line_threads(K: int) -> tuple[int, int]:
+def _line_threads(K: int, halves: bool) -> tuple[int, int]:
     """Return the threads that share a contiguous line, and how many times four elements each of them keeps.
 
-    A line of up to 16384 elements stays in registers.
+    A line of up to 16384 elements stays in registers. Of elements of 16 bits a thread keeps twice as many, so that as
+    many bytes are on their way.
     """
-    threads = next((threads for threads in (32, 64, 128, 256) if threads * 16 >= K), SPLIT_THREADS)
-    return threads, 4 if threads * 16 >= K else 8
+    few = 8 if halves else 4
+    threads = next((threads for threads in (32, 64, 128, 256) if threads * 4 * few >= K), SPLIT_THREADS)
+    return threads, few if threads * 4 * few >= K else 8
 
 
 def _column_groups(side: Side) -> int:

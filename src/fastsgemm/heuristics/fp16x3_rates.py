@@ -128,7 +128,7 @@ def load(arch: str, device: str | None = None) -> Rates:
 
 def kinds_of(arch: str) -> tuple[type[TileConfig], ...]:
     """Return the classes of the configs of rung 11 that an architecture can run, the quickest first."""
-    return (Fp16x3Config, HalfConfig, Fp16x3MmaConfig) if arch == _HOPPER else (Fp16x3MmaConfig,)
+    return (Fp16x3Config, Fp16x3MmaConfig, HalfConfig) if arch == _HOPPER else (Fp16x3MmaConfig,)
 
 
 def save(rates: Rates) -> Path:
