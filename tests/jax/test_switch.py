@@ -88,6 +88,15 @@ def test_what_no_kernel_can_count_is_passed_on(a, b, reason):
     assert [line.reason for line in on.report().lines] == [reason]
 
 
+@pytest.mark.parametrize(
+    ("subscripts", "shapes"), [("i,j->ij", ((8,), (9,))), ("bik,bkj->bij", ((2, 8, 1), (2, 1, 9)))]
+)
+def test_what_xla_can_multiply_element_by_element_is_passed_on(subscripts, shapes):
+    with fastsgemm.jax.enabled() as on:
+        assert replaced(partial(jnp.einsum, subscripts, precision="highest"), *map(jnp.ones, shapes)) == 0
+    assert [line.reason for line in on.report().lines] == ["nothing is summed"]
+
+
 @pytest.mark.parametrize("name", ["BF16_BF16_F32_X9", "TF32_TF32_F32_X3", "F32_F32_F32"])
 def test_fp16x3_is_for_algorithms_of_that_accuracy(name):
     with fastsgemm.jax.enabled("fp16x3"):
