@@ -16,7 +16,7 @@ import fastsgemm.jax
 from fastsgemm.errors import MissingExtraError, PrecisionError
 from fastsgemm.jax import switch
 
-TARGET = "@triton_kernel_call_ffi"
+TARGET = "@__gpu$xla.gpu.ptx"
 A, B = jnp.ones((64, 32)), jnp.ones((32, 48))
 highest = partial(jnp.dot, precision="highest")
 of_halves = partial(highest, preferred_element_type=np.float32)
