@@ -25,6 +25,7 @@ R = TypeVar("R")
 # compile in parallel, unless their keys happen to share a lock.
 _locks = tuple(threading.Lock() for _ in range(256))
 
+_HINT = re.compile(r'^[ \t]*\.pragma "used_bytes_mask .*\n', re.MULTILINE)
 _PTX_VERSION = re.compile(r"^\.version .*$", re.MULTILINE)
 _CACHING = (12, 9)  # the first NVRTC with a cache of its own, whose hits come without a report
 
@@ -77,12 +78,12 @@ def compiled(source: str, name: str, arch: str) -> bytes:
 def ptx(source: str, name: str, arch: str) -> bytes:
     """Return the PTX of `source` for `arch`, from the cache or newly compiled, for a driver that compiles it.
 
-    It declares the oldest version of PTX that has all instructions of the architecture: a driver refuses a version that
-    is newer than itself, as NVRTC's may be.
+    It declares the oldest version of PTX that has all instructions of the architecture, and has no hint that is newer:
+    a driver refuses a version that is newer than itself, as NVRTC's may be.
     """
 
     def make(options: list[str]) -> bytes:
-        text = compile_program(source, name, options, ptx=True).ptx
+        text = _HINT.sub("", compile_program(source, name, options, ptx=True).ptx)
         return _PTX_VERSION.sub(_oldest_ptx(arch), text, count=1).encode()
 
     return _cached(make, source, name, arch.replace("sm_", "compute_"))
