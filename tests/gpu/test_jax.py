@@ -95,6 +95,19 @@ def test_jit_has_the_bits_of_the_call_outside(size, precision):
     np.testing.assert_array_equal(bits(f(a, b, 0.3, 0.7, c)), bits(wanted))
 
 
+@pytest.mark.parametrize("precision", ["ieee", "fp16x3"])
+@pytest.mark.parametrize("shape", [(100, 50), (1024, 1024), (700, 9000)])
+def test_an_array_by_itself_transposed(gpu, shape, precision):
+    x = normal(np.random.default_rng(1), *shape)
+    old = jnp.zeros((shape[0], shape[0]))
+    labels = contraction.labels_of("ik,jk->ij")
+    wanted = outside(gpu, labels, resolve(precision=precision), x, x, 1.0, 0.0, old)
+    with fastsgemm.jax.enabled(precision):
+        result = jax_.jit(lambda x: jnp.matmul(x, x.T, precision="highest"))(x)
+    np.testing.assert_array_equal(bits(result), wanted.view(np.uint32))
+    np.testing.assert_array_equal(bits(result), bits(result).T)
+
+
 @pytest.mark.parametrize("where", [(0, 0), (0, None), (None, 0)])
 def test_vmap_has_the_bits_of_a_batch(where):
     generator = np.random.default_rng(1)

@@ -9,7 +9,7 @@ from fastsgemm.call.arrays.library import KINDS
 from fastsgemm.call.product import plan_of
 from fastsgemm.geometry.matrix import Base
 from fastsgemm.jax import contraction
-from fastsgemm.jax.entry import Array, Case, entries
+from fastsgemm.jax.entry import Case, entries
 from fastsgemm.jit import compiler
 from fastsgemm.jit.source import target
 from fastsgemm.problem import FLOAT32, DType, Dtypes
@@ -37,15 +37,14 @@ def bits(subscripts, a, b, alpha=ALPHA, beta=BETA, *, traced, request=None, devi
         "ALPHA": np.float32([alpha]), "BETA": np.float32([beta]),
     }  # fmt: skip
     for entry in entries(plan, Case(None, None, plan.K) if traced else Case(alpha, beta, plan.K)):
-        names = iter([*entry.operands, *entry.results])
-        arguments = [next(names) if isinstance(argument, Array) else argument for argument in entry.arguments]
         regions = {
             name: Region(memory[name].reshape(-1), read=True, write=name in entry.results, complete=False)
             for name in (*entry.operands, *entry.results)
         }
         launch = entry.launch
         machine.launch(
-            entry.text, entry.name, launch.grid, launch.threads, launch.shared_bytes, arguments, regions,
+            entry.text, entry.name, launch.grid, launch.threads, launch.shared_bytes,
+            [*entry.operands, *entry.results], regions,
             arch=target(launch.kernel.file, machine.device.arch),
         )  # fmt: skip
     return wanted.view(np.uint32), result.view(np.uint32)

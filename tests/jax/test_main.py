@@ -16,7 +16,7 @@ import helper
 f = jax.jit(lambda a, b: jnp.dot(a, b, precision="highest"))
 with fastsgemm.jax.lowering_for("sm_90"):
     text = f.trace(jnp.ones((2, 3)), jnp.ones((3, 4))).lower(lowering_platforms=("cuda",)).as_text()
-print(__name__, sys.argv[1:], text.count("@triton_kernel_call_ffi"))
+print(__name__, sys.argv[1:], text.count("@__gpu$xla.gpu.ptx"))
 """
 
 

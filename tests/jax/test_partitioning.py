@@ -16,7 +16,7 @@ from fastsgemm import sgemm
 from fastsgemm.jax import partitioning, product
 from fastsgemm.request import resolve
 
-OURS, DIVIDED = "@triton_kernel_call_ffi", "CustomSPMDPartitioning"
+OURS, DIVIDED = "@__gpu$xla.gpu.ptx", "CustomSPMDPartitioning"
 NAMED = SimpleNamespace(axis_names=("x", "y"), size=2)  # as much of a mesh as is looked at
 ROWS, COLUMNS, WHOLE = PartitionSpec("x"), PartitionSpec(None, "x"), PartitionSpec()
 

@@ -27,7 +27,7 @@ from fastsgemm.errors import (
 )
 from fastsgemm.jax import lowering, product
 
-TARGET = "triton_kernel_call_ffi"
+TARGET = "__gpu$xla.gpu.ptx"
 H100 = "sm_90"
 
 

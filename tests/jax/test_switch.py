@@ -16,7 +16,7 @@ import fastsgemm.jax
 from fastsgemm.errors import MissingExtraError, PrecisionError
 from fastsgemm.jax import switch
 
-TARGET = "@triton_kernel_call_ffi"
+TARGET = "@__gpu$xla.gpu.ptx"
 A, B = jnp.ones((64, 32)), jnp.ones((32, 48))
 highest = partial(jnp.dot, precision="highest")
 of_halves = partial(highest, preferred_element_type=np.float32)
@@ -86,6 +86,15 @@ def test_what_no_kernel_can_count_is_passed_on(a, b, reason):
     with fastsgemm.jax.enabled() as on:
         assert replaced(partial(jnp.matmul, precision="highest"), *operands) == 0
     assert [line.reason for line in on.report().lines] == [reason]
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "shapes"), [("i,j->ij", ((8,), (9,))), ("bik,bkj->bij", ((2, 8, 1), (2, 1, 9)))]
+)
+def test_what_xla_can_multiply_element_by_element_is_passed_on(subscripts, shapes):
+    with fastsgemm.jax.enabled() as on:
+        assert replaced(partial(jnp.einsum, subscripts, precision="highest"), *map(jnp.ones, shapes)) == 0
+    assert [line.reason for line in on.report().lines] == ["nothing is summed"]
 
 
 @pytest.mark.parametrize("name", ["BF16_BF16_F32_X9", "TF32_TF32_F32_X3", "F32_F32_F32"])

@@ -25,6 +25,25 @@ def test_a_cubin_is_an_elf_file_for_the_architecture(arch):
     assert code != compiler.cubin(NAIVE, "naive", "sm_80")
 
 
+@pytest.mark.parametrize(
+    ("arch", "version"), [("sm_75", "8.0"), ("sm_90a", "8.0"), ("sm_100", "8.6"), ("sm_120", "8.7")]
+)
+def test_ptx_is_for_old_drivers_and_is_kept(arch, version, monkeypatch):
+    code = compiler.ptx(NAIVE, "naive", arch)
+    assert re.findall(r"^\.(?:version|target) .*$", code.decode(), re.MULTILINE) == [
+        f".version {version}", f".target {arch}"
+    ]  # fmt: skip
+    monkeypatch.setattr(compiler, "compile_program", None)
+    assert compiler.ptx(NAIVE, "naive", arch) == code
+
+
+def test_ptx_has_no_hint_that_old_drivers_refuse(monkeypatch):
+    text = '.version 9.0\n.target sm_90a\n\t.pragma "used_bytes_mask 0xfff0";\n\t.pragma "nounroll";\n'
+    monkeypatch.setattr(compiler, "compile_program", lambda *_, **__: compiler.Compiled(b"", "", text))
+    code = compiler.ptx("with a hint", "hint", "sm_90a")
+    assert code.decode() == '.version 8.0\n.target sm_90a\n\t.pragma "nounroll";\n'
+
+
 def test_a_report_counts_registers_and_spills():
     found = compiler.report(NAIVE, "naive", "sm_90")
     assert 8 <= found.registers <= 64

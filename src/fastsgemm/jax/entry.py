@@ -1,9 +1,8 @@
-"""Kernels behind an entry that takes nothing but arrays and numbers, in an order that a launcher prescribes.
+"""Kernels behind an entry that takes nothing but arrays, in the order in which XLA passes them.
 
 A kernel's own parameters are in the order in which they are read. Among them are structs, addresses inside of an array,
-and alpha and beta as numbers. XLA's launcher passes arrays in the order of operands and results, and numbers that are
-known when a program is lowered. So the kernel becomes a function, which the entry calls with what it has received.
-Inlined, it is the same code; and one source serves all problems with the same kernel.
+and numbers. XLA passes the addresses of operands and results. So the kernel becomes a function, which the entry calls
+with these and with the numbers of the problem, which are constants of its source.
 """
 
 from __future__ import annotations
@@ -12,15 +11,14 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fastsgemm.call.plan import Argument, Launch, Plan, Scalar, When
 from fastsgemm.geometry import grid
 from fastsgemm.geometry.batch import Batch, BatchAndSource
-from fastsgemm.geometry.layout import ITEM
-from fastsgemm.geometry.matrix import VECTOR_BYTES, Base, Matrix
+from fastsgemm.geometry.matrix import Base, Matrix
 from fastsgemm.jit.source import KernelSpec
 
 _HEAD = re.compile(r'extern "C" __global__\s+void(.*?)(fastsgemm_\w+)\(', re.DOTALL)
@@ -36,18 +34,6 @@ struct Address {
     __device__ __forceinline__ operator T *() const { return (T *)first; }
 };
 """
-
-
-class Array(NamedTuple):
-    """An array among the arguments of an entry, of which the launcher passes the address.
-
-    Attributes
-    ----------
-    alignment : int
-        In bytes: the launcher refuses another address.
-    """
-
-    alignment: int
 
 
 class Case:
@@ -97,15 +83,11 @@ class Entry:
     name : str
         Of the entry.
     text : str
-        The source.
-    arguments : tuple
-        Of the entry: an `Array` for each operand and result, then numbers. A `numpy.int32` is an ``int``, a
-        `numpy.float32` a ``float``, an int a ``long long``.
+        The source. Its parameters are the addresses of the operands and of the results.
     """
 
     def __init__(self, launch: Launch, there: Collection[str], case: Case) -> None:
         self.launch, self._case = launch, case
-        self._numbers: list[Any] = []
         self._scalars: dict[Scalar, str] = {}
         self.results = _names([write.matrix for write in launch.writes])
         read = [name for name in _names(launch.matrices) if name in there]
@@ -116,15 +98,11 @@ class Entry:
         names = [f"unused_{name}" if name in self.results else name for name in self.operands]
         declared = [f"const char *__restrict__ {name}" for name in names]
         declared += [f"char *__restrict__ {name}" for name in self.results]
-        declared += [f"{_ctype(number)} s{i}" for i, number in enumerate(self._numbers)]
         attributes, kernel = _as_function(launch.kernel)
         rest = f"({', '.join(declared)}) {{\n{body}    {launch.kernel.name}_of({', '.join(passed)});\n}}\n"
-        # The launcher keeps what it has loaded by name, so kernels that differ have different names.
         digest = hashlib.sha256((kernel + rest).encode()).hexdigest()[:_DIGITS]
         self.name = f"{launch.kernel.name}_{digest}"
         self.text = f'{kernel}{_POINTER}\nextern "C" __global__ void{attributes}{self.name}{rest}'
-        arrays = [Array(ITEM if name in _NUMBERS else VECTOR_BYTES) for name in (*self.operands, *self.results)]
-        self.arguments = (*arrays, *self._numbers)
 
     @property
     def aliases(self) -> dict[int, int]:
@@ -147,57 +125,35 @@ class Entry:
         if isinstance(argument, BatchAndSource):
             source = argument.source
             steps = (0,) * (3 - len(source.steps)) + source.steps
-            of_source = (self._address(source), *map(self._number, (*source.inner_strides,)))
-            return f"{{{self._batch(argument.batch)}, Source{{{', '.join(of_source)}, {self._three(steps)}}}}}"
+            of_source = (self._address(source), *map(_spelled, source.inner_strides))
+            return f"{{{_batch(argument.batch)}, Source{{{', '.join(of_source)}, {_three(steps)}}}}}"
         if isinstance(argument, Batch):
-            return f"{{{self._batch(argument)}}}"
-        if type(argument) in (np.int32, np.float32):
-            return self._number(argument)
-        assert isinstance(argument, int)
-        return self._number(argument) if argument else "0"  # which may be no address, too
-
-    def _number(self, value: Any) -> str:
-        self._numbers.append(value)
-        return f"s{len(self._numbers) - 1}"
-
-    def _three(self, values: tuple[int, ...]) -> str:
-        return f"{{{', '.join(map(self._number, values))}}}"
+            return f"{{{_batch(argument)}}}"
+        return _spelled(argument)
 
     def _address(self, matrix: Matrix) -> str:
         address = matrix.address
-        moved = f" + {self._number(address.offset)}" if address.offset else ""
+        moved = f" + {_spelled(address.offset)}" if address.offset else ""
         return f"Address{{{address.base.name}{moved}}}"
 
-    def _batch(self, batch: Batch) -> str:
-        if batch.count == 1:
-            return "Batch{1, 1, 1, {}, {}, {}}"
-        missing = 3 - len(batch.extents)
-        extents = (np.int32(batch.count), *map(np.int32, ((1,) * missing + batch.extents)[1:]))
-        spelled = [f"unsigned({self._number(extent)})" for extent in extents]
-        steps = [self._three((0,) * missing + each) for each in (batch.a, batch.b, batch.c)]
-        return f"Batch{{{', '.join([*spelled, *steps])}}}"
-
     def _prologue(self) -> list[str]:
-        """Return what the entry does first: it finds alpha, beta and the steps of k, and leaves if it has no work.
-
-        What is known is passed on as it came, because the kernel then needs no register for it.
-        """
+        """Return what the entry does first: it finds alpha, beta and the steps of k, and leaves if it has no work."""
         used = {argument for argument in self.launch.arguments if isinstance(argument, Scalar)}
         if not used:
             return []
         case, lines = self._case, []
-        beta = "beta" if case.beta is None else self._number(np.float32(case.beta))
+        beta = "beta" if case.beta is None else _spelled(np.float32(case.beta))
         if case.beta is None:
             lines.append("const float beta = *reinterpret_cast<const float *>(BETA);")
         if case.alpha is not None and (case.reads or case.beta is not None):
             steps, alpha = grid.steps(case.K, case.alpha, case.beta)
-            self._scalars = {Scalar.ALPHA: self._number(np.float32(alpha)), Scalar.STEPS: self._number(np.int32(steps))}
+            self._scalars = {Scalar.ALPHA: _spelled(np.float32(alpha)), Scalar.STEPS: str(steps)}
         else:
             given = "0.0f" if case.alpha is not None else "*reinterpret_cast<const float *>(ALPHA)"
             # No steps where A and B are not to be read. What is then added to beta * C is a zero that changes nothing.
             lines += [
                 f"const float given = {given};",
-                f"const int steps = given != 0.0f ? {self._number(np.int32(case.K))} : 0;",
+                f"const int steps = given != 0.0f ? {case.K} : 0;",
                 f"const float alpha = steps ? given : {beta} != 0.0f ? -0.0f : 0.0f;",
             ]
             self._scalars = {Scalar.ALPHA: "alpha", Scalar.STEPS: "steps"}
@@ -223,8 +179,25 @@ def _names(matrices: Iterable[Matrix]) -> tuple[str, ...]:
     return tuple(base.name for base in Base if base in bases)
 
 
-def _ctype(number: Any) -> str:
-    return {np.int32: "int", np.float32: "float"}.get(type(number), "long long")
+def _batch(batch: Batch) -> str:
+    if batch.count == 1:
+        return "Batch{1, 1, 1, {}, {}, {}}"
+    missing = 3 - len(batch.extents)
+    extents = (batch.count, *((1,) * missing + batch.extents)[1:])
+    steps = [_three((0,) * missing + each) for each in (batch.a, batch.b, batch.c)]
+    return f"Batch{{{', '.join([*[f'{extent}u' for extent in extents], *steps])}}}"
+
+
+def _three(values: tuple[int, ...]) -> str:
+    return f"{{{', '.join(map(_spelled, values))}}}"
+
+
+def _spelled(number: Any) -> str:
+    """Return a number as C++: a `numpy.int32` is an ``int``, an int a ``long long``, a `numpy.float32` as its bits."""
+    if type(number) is np.float32:
+        return f"__uint_as_float({number.view(np.uint32)}u)"
+    # 0 may be no address, too.
+    return f"{number}LL" if type(number) is int and number else str(int(number))
 
 
 @cache

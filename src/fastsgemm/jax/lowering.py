@@ -1,4 +1,4 @@
-"""Products in XLA's programs: the launches of a plan as calls of jaxlib's launcher, one after the other.
+"""Products in XLA's programs: the launches of a plan as calls that XLA launches, one after the other.
 
 XLA owns all memory. What a launch writes is a result of its call; where there is a value already, as of C, the operand
 and the result are the same memory. The workspace of a plan is such a result, which the next call takes.
@@ -23,7 +23,7 @@ from fastsgemm.geometry.layout import Meta, is_transpose
 from fastsgemm.jax import contraction, launcher, partitioning
 from fastsgemm.jax.contraction import Labels
 from fastsgemm.jax.entry import Case, Entry, entries
-from fastsgemm.jax.launcher import Kind
+from fastsgemm.jax.launcher import Description, Kind
 from fastsgemm.jit import compiler
 from fastsgemm.jit.source import target
 from fastsgemm.problem import DType, Dtypes
@@ -88,12 +88,11 @@ class Call(NamedTuple):
     Attributes
     ----------
     entry : Entry
-    opaque : bytes
-        See `fastsgemm.jax.launcher.description`.
+    description : Description
     """
 
     entry: Entry
-    opaque: bytes
+    description: Description
 
 
 class Calls(NamedTuple):
@@ -130,14 +129,11 @@ def calls_of(
     return Calls(tuple(calls), plan.workspace)
 
 
-def _described(entry: Entry, arch: str) -> bytes:
+def _described(entry: Entry, arch: str) -> Description:
     """Compile a kernel and return the description of its launch."""
     launch = entry.launch
-    compiled = compiler.cubin if launcher.takes_machine_code else compiler.ptx
-    code = compiled(entry.text, launch.kernel.name, target(launch.kernel.file, arch))
-    return launcher.description(
-        entry.name, code, arch, launch.grid, launch.threads, launch.shared_bytes, entry.arguments
-    )
+    ptx = compiler.ptx(entry.text, launch.kernel.name, target(launch.kernel.file, arch))
+    return Description(entry.name, ptx, launch.grid, launch.threads, launch.shared_bytes)
 
 
 def product(
@@ -177,10 +173,10 @@ def product(
     kinds["C"] = Kind(out.update(weak_type=False), place)
     kinds["WORKSPACE"] = Kind.row_major(jax.core.ShapedArray((calls.workspace,), np.dtype(np.uint8)))
     memory = {name: value for name, (value, _) in values.items()}
-    for entry, opaque in calls.calls:
+    for entry, description in calls.calls:
         operands = [(memory[name], kinds[name]) for name in entry.operands]
         results = [kinds[name] for name in entry.results]
-        emitted = launcher.call(ctx, operands, results, entry.aliases, entry.name, opaque)
+        emitted = launcher.call(ctx, operands, results, entry.aliases, description)
         memory.update(zip(entry.results, emitted, strict=True))
     return memory["C"]
 

@@ -242,7 +242,10 @@ def _of_shapes(labels: Labels, shapes: list[tuple[int, ...]]) -> str:
     if extent > MAX_EXTENT:
         return f"{extent} rows, columns or steps of k, above {MAX_EXTENT}"
     batch = prod(sizes[label] for label in labels.batch)
-    return f"a batch of {batch}, above {MAX_BATCH}" if batch > MAX_BATCH else ""
+    if batch > MAX_BATCH:
+        return f"a batch of {batch}, above {MAX_BATCH}"
+    # XLA multiplies element by element where it uses the product, which then needs no memory.
+    return "" if prod(sizes[label] for label in labels.summed) > 1 else "nothing is summed"
 
 
 def _order(labels: Labels) -> str:

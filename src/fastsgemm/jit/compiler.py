@@ -1,6 +1,6 @@
-"""Compile CUDA C++ for one architecture, with NVRTC through cuda.bindings: to a cubin, or to PTX for an older jaxlib.
+"""Compile CUDA C++ for one architecture, with NVRTC through cuda.bindings: to a cubin, or to PTX for XLA.
 
-A cubin follows from the source, the options, the name that messages have for the source, and NVRTC. These are the key
+Code follows from the source, the options, the name that messages have for the source, and NVRTC. These are the key
 of the cache; sources have no includes, so nothing else on the machine matters.
 """
 
@@ -10,7 +10,6 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -26,11 +25,13 @@ R = TypeVar("R")
 # compile in parallel, unless their keys happen to share a lock.
 _locks = tuple(threading.Lock() for _ in range(256))
 
+_HINT = re.compile(r'^[ \t]*\.pragma "used_bytes_mask .*\n', re.MULTILINE)
+_PTX_VERSION = re.compile(r"^\.version .*$", re.MULTILINE)
 _CACHING = (12, 9)  # the first NVRTC with a cache of its own, whose hits come without a report
 
 
 class Compiled(Struct, frozen=True):
-    """What NVRTC makes of a source; `ptx` is empty unless asked for."""
+    """What NVRTC makes of a source: `cubin` for an ``sm_90``, else `ptx` if that is asked for."""
 
     cubin: bytes
     log: str
@@ -66,14 +67,7 @@ def cubin(source: str, name: str, arch: str, stored: bool = False) -> bytes:
     CompileError
         NVRTC rejected the source or does not support the architecture; the message has its log.
     """
-    options = _options(arch)
-    key = repr((nvrtc_version(), name, options, source)).encode()
-    with _locks[hash(key) % len(_locks)]:
-        code = cache.read(key)
-        if code is None:
-            code = compile_program(source, name, options).cubin
-            cache.write(key, code, stored)
-    return code
+    return _cached(lambda options: compile_program(source, name, options).cubin, source, name, arch, stored)
 
 
 def compiled(source: str, name: str, arch: str) -> bytes:
@@ -81,10 +75,34 @@ def compiled(source: str, name: str, arch: str) -> bytes:
     return compile_program(source, name, _options(arch)).cubin
 
 
-@lru_cache(maxsize=256)
 def ptx(source: str, name: str, arch: str) -> bytes:
-    """Return the PTX of `source` for `arch`, for a launcher that takes nothing else; it is not kept on disk."""
-    return compile_program(source, name, _options(arch), ptx=True).ptx.encode()
+    """Return the PTX of `source` for `arch`, from the cache or newly compiled, for a driver that compiles it.
+
+    It declares the oldest version of PTX that has all instructions of the architecture, and has no hint that is newer:
+    a driver refuses a version that is newer than itself, as NVRTC's may be.
+    """
+
+    def make(options: list[str]) -> bytes:
+        text = _HINT.sub("", compile_program(source, name, options, ptx=True).ptx)
+        return _PTX_VERSION.sub(_oldest_ptx(arch), text, count=1).encode()
+
+    return _cached(make, source, name, arch.replace("sm_", "compute_"))
+
+
+def _cached(make: Callable[[list[str]], bytes], source: str, name: str, arch: str, stored: bool = False) -> bytes:
+    options = _options(arch)
+    key = repr((nvrtc_version(), name, options, source)).encode()
+    with _locks[hash(key) % len(_locks)]:
+        code = cache.read(key)
+        if code is None:
+            code = make(options)
+            cache.write(key, code, stored)
+    return code
+
+
+def _oldest_ptx(arch: str) -> str:
+    number = int("".join(filter(str.isdigit, arch)))
+    return ".version " + ("8.0" if number < 100 else "8.6" if number < 120 else "8.7")
 
 
 def report(source: str, name: str, arch: str) -> Report:
@@ -141,7 +159,8 @@ def compile_program(source: str, name: str, options: list[str], ptx: bool = Fals
         if int(done) != 0:
             what = f"NVRTC {version[0]}.{version[1]} refused {name} for {options[0].removeprefix('-arch=')}"
             raise CompileError(f"{what}:\n{done.name}\n{log}")
-        code = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+        real = options[0].startswith("-arch=sm_")
+        code = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program) if real else b""
         text = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).rstrip(b"\0").decode() if ptx else ""
         return Compiled(code, log, text)
     finally:

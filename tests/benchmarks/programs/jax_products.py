@@ -77,16 +77,22 @@ def host_cost(small):
     return {"n": 64, "unit": "us", **with_ratios(found)}
 
 
-def scan(small):
-    """Time of one product in a scan of 100, each of which multiplies the result of the one before."""
+def scan(small, graphs=False):
+    """Time of one product in a scan of 100, each of which multiplies the result of the one before.
+
+    By default XLA launches the kernels of so short a body one by one; with `graphs` it launches a CUDA graph.
+    """
     found = {}
+    options = {"xla_gpu_graph_min_graph_size": 1} if graphs else {}
     for n in (16, 32) if small else (64, 256, 1024, 4096):
         a, c = random(0, n, n) / n**0.5, random(1, n, n)
 
         def scanned(f, a, c):
             return jax.lax.scan(lambda c, _: (f(a, c), None), c, None, length=SCANNED)[0]
 
-        functions = {name: partial(jax.jit(partial(scanned, f)), a, c) for name, f in PRODUCTS.items()}
+        functions = {
+            name: partial(jax.jit(partial(scanned, f), compiler_options=options), a, c) for name, f in PRODUCTS.items()
+        }
         times = seconds(functions, 3 if small else 15 if n < 4096 else 5)
         found[n] = with_ratios({name: each / SCANNED for name, each in times.items()})
     return found
@@ -253,6 +259,7 @@ def _divided(f, mesh, specs, how):
 MEASURED = {
     "host_cost": host_cost,
     "scan": scan,
+    "scan_of_graphs": partial(scan, graphs=True),
     "transformer": transformer,
     "gaussian_process": gaussian_process,
     "several_devices": several_devices,
