@@ -7,10 +7,11 @@ from msgspec import structs
 
 from fastsgemm.device import DeviceInfo, open_gpu
 from fastsgemm.errors import ConfigError, DeviceError
+from fastsgemm.geometry.fp16x3 import tiling
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.database_entries import Tools
-from fastsgemm.problem import Problem
+from fastsgemm.problem import Problem, Sym
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import fp16x3, tuner
 from fastsgemm.tuning.plan import plan_run
@@ -31,8 +32,11 @@ class FormulaTimer:
         self.seen.append(problem)
         known = self.rates
         tile = next(tile for tile in known.tiles if tile.config == config.kernel)
-        trans_c = heuristics.orientation(self.device_info, problem, config)
-        return heuristics.predicted_us(known, tile, config, problem, split, trans_c, self.device_info.multiprocessors)
+        multiprocessors = self.device_info.multiprocessors
+        sym = Sym.BOTH if problem.symmetric else Sym.WHOLE
+        trans_c = not sym and heuristics.orientation(self.device_info, problem, config)
+        t = tiling(config, problem.M, problem.N, problem.K, trans_c, multiprocessors, sym)
+        return heuristics.predicted_us(known, tile, t, problem, split, multiprocessors)
 
     def host(self, config, problem, split):
         return self.rates.times.host_us + (2 + any(split)) * self.rates.times.host_kernel_us

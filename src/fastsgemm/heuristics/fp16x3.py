@@ -14,7 +14,7 @@ from fastsgemm.device import DeviceInfo, DeviceTraits
 from fastsgemm.errors import ConfigError, DeviceError, ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import splitting
-from fastsgemm.geometry.fp16x3 import TileConfig, blocks_of
+from fastsgemm.geometry.fp16x3 import TileConfig, Tiling, blocks_of
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.variants import dense_operands, extents_of
 from fastsgemm.heuristics import fp16x3_rates
@@ -99,9 +99,12 @@ def choose(
         to_split = False, False
     elif request.gram:  # the pairs of one operand are those of the other
         to_split = all(to_split), False
-    ms, trans_c, tile = _quickest(known, problem, to_split, device, Sym.BOTH if triangle else Sym.WHOLE)
+    # The whole of a Gram product can be computed with the bits of one triangle that is stored twice.
+    whole = request.gram and request.sym is Sym.BOTH and not direct and known.least_gflop is None
+    ms, trans_c, tile, every_tile = _quickest(known, problem, to_split, device, request.sym, whole)
     ms *= problem.batch  # one product after the other
-    tensor = replace(ieee, tile=tile, trans_c=trans_c, direct=direct and isinstance(tile, Fp16x3Config))
+    direct = direct and isinstance(tile, Fp16x3Config)
+    tensor = replace(ieee, tile=tile, trans_c=trans_c, direct=direct, triangle=triangle and not every_tile)
     if known.least_gflop is None:
         ieee, tensor = (replace(one, tensor_ms=ms) for one in (ieee, replace(tensor, ms=ms)))
     if forced:
@@ -148,9 +151,11 @@ def orientation(device: DeviceTraits, problem: Problem, config: TileConfig) -> b
 
 
 def _quickest(
-    known: Rates, problem: Problem, split: tuple[bool, bool], device: DeviceInfo, sym: Sym
-) -> tuple[float, bool, TileConfig]:
-    """Return milliseconds, TRANS_C and config of the least predicted time.
+    known: Rates, problem: Problem, split: tuple[bool, bool], device: DeviceInfo, sym: Sym, whole: bool
+) -> tuple[float, bool, TileConfig, bool]:
+    """Return milliseconds, TRANS_C and config of the least predicted time, and whether every tile is computed.
+
+    Of a symmetric result that is computed where it is `whole`, too.
 
     The host launches while the device works, so the slower of the two counts. Where that is the host, the time on the
     device decides.
@@ -164,14 +169,19 @@ def _quickest(
             if parts > 1 and parts * _PART_STEPS > problem.K:
                 break
             config = tile.config.replace(SPLIT_K=parts)
-            for trans_c in (False,) if sym else geometry.orientations(config):
-                us = predicted_us(known, tile, config, problem, split, trans_c, device.multiprocessors, sym)
+            every = [False, True] if whole and parts == 1 and isinstance(config, Fp16x3Config) else [False]
+            ways = [(False, one) for one in every] if sym else [(one, False) for one in geometry.orientations(config)]
+            for trans_c, every_tile in ways:
+                t = geometry.tiling(
+                    config, problem.M, problem.N, problem.K, trans_c, device.multiprocessors, sym, every_tile
+                )
+                us = predicted_us(known, tile, t, problem, split, device.multiprocessors)
                 least = max(us, _host_us(known, split, parts))
-                timed.append((least, us, trans_c, parts, tile.config.BM * tile.config.BN, config))
-    quickest = min(timed, key=lambda one: one[:5])
+                timed.append((least, us, trans_c, parts, tile.config.BM * tile.config.BN, every_tile, config))
+    quickest = min(timed, key=lambda one: one[:6])
     equal = [one for one in timed if one[0] <= _CLOSE * quickest[0] and one[3] <= quickest[3]]
-    least, _, trans_c, _, _, config = min(equal, key=lambda one: (-one[4], *one[:4]))
-    return 1e-3 * least, trans_c, config
+    least, _, trans_c, _, _, every_tile, config = min(equal, key=lambda one: (one[5], -one[4], *one[:4]))
+    return 1e-3 * least, trans_c, config, every_tile
 
 
 def _host_us(known: Rates, split: tuple[bool, bool], parts: int) -> float:
@@ -187,25 +197,26 @@ def _more_kernels(split: tuple[bool, bool], parts: int) -> int:
 def predicted_us(
     known: Rates,
     tile: Tile,
-    config: TileConfig,
+    t: Tiling,
     problem: Problem,
     split: tuple[bool, bool],
-    trans_c: bool,
     multiprocessors: int,
-    sym: Sym = Sym.WHOLE,
 ) -> float:
-    """Return the microseconds that a product takes on the device with this config; see `choose` for the parameters.
+    """Return the microseconds that a product takes on the device, launched with `t`, a tiling with the tile's config.
 
     The device computes while it reads, so the longer of the two counts, and a little more where they are about equal.
     """
     M, N, K = problem.M, problem.N, problem.K
     times = known.times
-    t = geometry.tiling(config, M, N, K, trans_c, multiprocessors, sym)
     waves = -(-t.works // multiprocessors)
-    stores = 2 if sym else 1  # what a tile takes besides its steps is above all its store
+    # What a tile takes besides its steps is above all its store. The parts of a symmetric result are stored once.
+    stores = 1 + (times.mirrored if t.sym is Sym.BOTH and t.parts == 1 and not t.every_tile else 0)
     a, b = problem.dtypes
     products = (3 - (a > 0) - (b > 0)) / 3  # of those that `step_us` has
-    computing = waves * (t.computed_blocks * tile.step_us * products + stores * tile.tile_us)
+    steps_us = t.computed_blocks * tile.step_us * products
+    computing = waves * (steps_us + stores * tile.tile_us)
+    if t.every_tile:  # those that meet the diagonal are computed twice
+        computing += steps_us
     reading = 1e-6 * blocks_of(K) * (M * geometry.line_bytes(a) + N * geometry.line_bytes(b)) / times.read_tb_s
     us = times.launch_us + float((computing**4 + reading**4) ** 0.25)
     for lines, own, strided, dtype in (
