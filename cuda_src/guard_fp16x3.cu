@@ -13,6 +13,8 @@
 // k * b_k + n * b_n, C is row-major. `exceptions` has a word for each TILE_M x TILE_N tile of C, row by row.
 #include "device/split_format.cuh"
 #include "device/dependent_launch.cuh"
+#include "device/outer_product.cuh"
+#include "device/shared_memory.cuh"
 #include "device/source.cuh"
 #include "device/triangle.cuh"
 
@@ -23,7 +25,7 @@ constexpr int TYPE_A = 0;  // of the elements of A: 0: float32, 1: bfloat16, 2: 
 constexpr int TYPE_B = 0;  // of the elements of B
 // constants:end
 constexpr int SIDE = 128;            // rows and columns of a block
-constexpr int BK = 8;                // steps of k in shared memory
+constexpr int BK = 16;               // steps of k of a stage in shared memory
 constexpr int PITCH = SIDE + 4;      // floats from one k to the next: spreads the stores over the banks
 constexpr int EACH = 8;              // a thread computes EACH x EACH elements, in four groups of 4 x 4
 constexpr int ACROSS = SIDE / EACH;  // threads
@@ -66,99 +68,143 @@ struct Block {
     int m, n, m_end, n_end;
 };
 
-// Call visit(k) for the elements left out of a sparse line, in ascending order.
-template <class Visit>
-__device__ __forceinline__ void for_each_left_out(const int *where, int count, Visit visit) {
-    int k = -1;
-    for (int i = 0; i < count; ++i) {
-        int next = 0x7fffffff;
-        for (int slot = 0; slot < count; ++slot)
-            if (where[slot] > k) next = min(next, where[slot]);
-        k = next;
-        visit(k);
-    }
-}
+// What was left out of the lines of a block: of each line how many elements and, of a sparse one, where they
+// are, in ascending order, and the elements themselves. `sparse` lists the lines that lack some.
+struct LeftOut {
+    unsigned count[SIDE];
+    int where[SIDE][SPARSE];
+    float x[SIDE][SPARSE];
+    int sparse[SIDE], sparse_lines;
 
-// The products of the elements left out of row m and of column n.
-__device__ __forceinline__ float left_out_products(const Problem &p, int m, int row_count, int n,
-                                                   int column_count) {
-    const int *row_where = p.row_where + static_cast<long long>(m) * SPARSE;
-    const int *column_where = p.column_where + static_cast<long long>(n) * SPARSE;
+    // Read line `own` of a block, which exists if it is `inside`; element(k) reads its k-th element. Return
+    // whether it is dense.
+    template <class Element>
+    __device__ __forceinline__ bool read(int own, bool inside, long long line, const Line *lines,
+                                         const int *places, unsigned most, Element element) {
+        const unsigned left_out = inside ? lines[line].left_out : 0;
+        count[own] = left_out;
+        if (left_out > most) return true;
+        if (left_out == 0) return false;
+        int k = -1;
+        for (int i = 0; i < int(left_out); ++i) {
+            int next = 0x7fffffff;
+            for (int slot = 0; slot < int(left_out); ++slot) {
+                const int place = places[line * SPARSE + slot];
+                if (place > k) next = min(next, place);
+            }
+            k = next;
+            where[own][i] = k;
+            x[own][i] = element(k);
+        }
+        sparse[atomicAdd(&sparse_lines, 1)] = own;
+        return false;
+    }
+};
+
+// The products of the elements left out of row m and of column n, which are the row-th and the column-th of
+// their block.
+__device__ __forceinline__ float left_out_products(const Problem &p, const LeftOut &rows, int row, int m,
+                                                   const LeftOut &columns, int column, int n) {
+    const int in_row = int(rows.count[row]), in_column = int(columns.count[column]);
     float sum = 0.0f;
-    for_each_left_out(row_where, row_count, [&](int k) { sum = __fmaf_rn(p.a(m, k), p.b(k, n), sum); });
-    for_each_left_out(column_where, column_count, [&](int k) {
+    for (int i = 0; i < in_row; ++i) sum = __fmaf_rn(rows.x[row][i], p.b(rows.where[row][i], n), sum);
+    for (int i = 0; i < in_column; ++i) {
+        const int k = columns.where[column][i];
         bool counted = false;  // with the row
-        for (int slot = 0; slot < row_count; ++slot) counted = counted || row_where[slot] == k;
-        if (!counted) sum = __fmaf_rn(p.a(m, k), p.b(k, n), sum);
-    });
+        for (int slot = 0; slot < in_row; ++slot) counted = counted || rows.where[row][slot] == k;
+        if (!counted) sum = __fmaf_rn(p.a(m, k), columns.x[column][i], sum);
+    }
     return sum;
 }
 
 // How a thread copies an operand to shared memory: COPIED elements at a time, of the lines (rows of A or
-// columns of B) from `first` to `end`. Neighbouring threads read neighbours in memory.
+// columns of B) from `first` to `end`. Neighbouring threads read neighbours in memory. What lies past the end
+// of the lines is a copy of the thread's last line before, or of the first line: it reaches no element of C.
 template <int TYPE>
 struct Copy {
     const ElementType<TYPE> *x;  // the thread's first element at k = 0
-    long long stride_k, step;
-    int line, k, line_step, k_step, lines;
+    long long stride_k, offset[COPIED];
+    int k, k_step, place, place_step;
 
     __device__ __forceinline__ Copy(const ElementType<TYPE> *X, long long stride_line, long long stride_k,
                                     int first, int end)
-        : stride_k(stride_k), lines(end - first) {
+        : stride_k(stride_k) {
         const bool along_k = stride_k == 1;
-        line = along_k ? threadIdx.x / BK : threadIdx.x % SIDE, line_step = along_k ? THREADS / BK : 0;
+        const int line = along_k ? threadIdx.x / BK : threadIdx.x % SIDE;
+        const int line_step = along_k ? THREADS / BK : 0;
         k = along_k ? threadIdx.x % BK : threadIdx.x / SIDE, k_step = along_k ? 0 : THREADS / SIDE;
-        x = X + (first + line) * stride_line + k * stride_k;
-        step = line_step * stride_line + k_step * stride_k;
-    }
-    __device__ __forceinline__ void read(float (&values)[COPIED], int k0, int K) const {
-        const ElementType<TYPE> *from = x + k0 * stride_k;
+        place = k * PITCH + line, place_step = k_step * PITCH + line_step;
+        const int inside = first + line < end ? line : 0, most = end - first - 1 - inside;
+        x = X + (first + inside) * stride_line + k * stride_k;
 #pragma unroll
-        for (int i = 0; i < COPIED; ++i, from += step)
-            values[i] =
-                line + i * line_step < lines && k0 + k + i * k_step < K ? to_float<TYPE>(*from) : 0.0f;
+        for (int i = 0; i < COPIED; ++i) {
+            const int lines = i * line_step <= most ? i * line_step : 0;
+            offset[i] = lines * stride_line + i * k_step * stride_k;
+        }
+    }
+
+    // Read BK steps from k0 on.
+    __device__ __forceinline__ void read(float (&values)[COPIED], int k0) const {
+#pragma unroll
+        for (int i = 0; i < COPIED; ++i) values[i] = to_float<TYPE>(x[k0 * stride_k + offset[i]]);
+    }
+    // Read the steps from k0 up to K, of which there are less than BK.
+    __device__ __forceinline__ void read_end(float (&values)[COPIED], int k0, int K) const {
+#pragma unroll
+        for (int i = 0; i < COPIED; ++i)
+            values[i] = k0 + k + i * k_step < K ? to_float<TYPE>(x[k0 * stride_k + offset[i]]) : 0.0f;
     }
     __device__ __forceinline__ void write(const float (&values)[COPIED], float (&tile)[BK][PITCH]) const {
 #pragma unroll
-        for (int i = 0; i < COPIED; ++i) tile[k + i * k_step][line + i * line_step] = values[i];
+        for (int i = 0; i < COPIED; ++i) (&tile[0][0])[place + i * place_step] = values[i];
     }
 };
 
-// acc[i][j] = a row of A times a column of B, in FP32: those at place(ty, i) and place(tx, j) of the block.
-// The elements for the next BK steps are read while these are multiplied.
-__device__ __forceinline__ void multiply(const Problem &p, const Block &block, float (&a)[BK][PITCH],
-                                         float (&b)[BK][PITCH], float (&acc)[EACH][EACH]) {
+// One step of k for a thread.
+__device__ __forceinline__ void multiply_step(const float (&a)[PITCH], const float (&b)[PITCH],
+                                              float (&acc)[EACH][EACH]) {
     const int ty = threadIdx.x / ACROSS, tx = threadIdx.x % ACROSS;
+    float l[EACH], r[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i += 4) {
+        const float4 left = *reinterpret_cast<const float4 *>(&a[place(ty, i)]);
+        const float4 right = *reinterpret_cast<const float4 *>(&b[place(tx, i)]);
+        l[i] = left.x, l[i + 1] = left.y, l[i + 2] = left.z, l[i + 3] = left.w;
+        r[i] = right.x, r[i + 1] = right.y, r[i + 2] = right.z, r[i + 3] = right.w;
+    }
+    outer_product<1>(acc, l, r);
+}
+
+// acc[i][j] = a row of A times a column of B, in FP32: those at place(ty, i) and place(tx, j) of the block.
+// The elements for the next BK steps are copied to the other of two stages while these are multiplied.
+__device__ __forceinline__ void multiply(const Problem &p, const Block &block, float (&a)[2][BK][PITCH],
+                                         float (&b)[2][BK][PITCH], float (&acc)[EACH][EACH]) {
     const Copy<TYPE_A> copy_a(p.A, p.a_m, p.a_k, block.m, block.m_end);
     const Copy<TYPE_B> copy_b(p.B, p.b_n, p.b_k, block.n, block.n_end);
     float next_a[COPIED], next_b[COPIED];
-    copy_a.read(next_a, 0, p.K);
-    copy_b.read(next_b, 0, p.K);
-#pragma unroll 1
-    for (int k0 = 0; k0 < p.K; k0 += BK) {
-        copy_a.write(next_a, a);
-        copy_b.write(next_b, b);
-        __syncthreads();
-        copy_a.read(next_a, k0 + BK, p.K);
-        copy_b.read(next_b, k0 + BK, p.K);
-        const int steps = min(BK, p.K - k0);  // zeros after the end could change the sign of a zero
-#pragma unroll 2
-        for (int k = 0; k < steps; ++k) {
-            float l[EACH], r[EACH];
-#pragma unroll
-            for (int i = 0; i < EACH; i += 4) {
-                const float4 left = *reinterpret_cast<const float4 *>(&a[k][place(ty, i)]);
-                const float4 right = *reinterpret_cast<const float4 *>(&b[k][place(tx, i)]);
-                l[i] = left.x, l[i + 1] = left.y, l[i + 2] = left.z, l[i + 3] = left.w;
-                r[i] = right.x, r[i + 1] = right.y, r[i + 2] = right.z, r[i + 3] = right.w;
-            }
-#pragma unroll
-            for (int i = 0; i < EACH; ++i)
-#pragma unroll
-                for (int j = 0; j < EACH; ++j) acc[i][j] = __fmaf_rn(l[i], r[j], acc[i][j]);
+    const auto read = [&](int k0) {
+        if (k0 + BK <= p.K) {
+            copy_a.read(next_a, k0), copy_b.read(next_b, k0);
+        } else {
+            copy_a.read_end(next_a, k0, p.K), copy_b.read_end(next_b, k0, p.K);
         }
+    };
+    read(0);
+    copy_a.write(next_a, a[0]);
+    copy_b.write(next_b, b[0]);
+    __syncthreads();
+    int stage = 0, k0 = 0;
+#pragma unroll 1
+    for (; k0 + BK <= p.K; k0 += BK, stage ^= 1) {
+        read(k0 + BK);
+#pragma unroll
+        for (int k = 0; k < BK; ++k) multiply_step(a[stage][k], b[stage][k], acc);
+        copy_a.write(next_a, a[stage ^ 1]);
+        copy_b.write(next_b, b[stage ^ 1]);
         __syncthreads();
     }
+#pragma unroll 1
+    for (int k = 0; k < p.K - k0; ++k) multiply_step(a[stage][k], b[stage][k], acc);
 }
 
 // Call store(c, old value) wherever the result of (m, n) is stored.
@@ -174,50 +220,97 @@ __device__ __forceinline__ void store_element(const Problem &p, int m, int n, St
     if (stores_upper(SYM) && is_inside<upper_of(SYM)>(n, m)) store_at(n, m);
 }
 
-__device__ __forceinline__ void repair(const Problem &p, const Block &block, float (&a)[BK][PITCH],
-                                       float (&b)[BK][PITCH]) {
-    const int ty = threadIdx.x / ACROSS, tx = threadIdx.x % ACROSS;
-    auto row = [&](int i) { return block.m + place(ty, i); };
-    auto column = [&](int j) { return block.n + place(tx, j); };
-    unsigned row_count[EACH], column_count[EACH];
-    const unsigned most = most_left_out(p.alpha);
-    bool dense = false;
+// What the threads of a block share.
+struct Shared {
+    float a[2][BK][PITCH], b[2][BK][PITCH];
+    LeftOut rows, columns;
+};
+
+// Lay the i-th of the rows of each thread in `stage`, one below the other. Only this is unrolled, so that the
+// code of the others is short. EACH is no loop variable, because the compiler would put `i` in its place.
+template <int LANE_ROW = 0>
+__device__ __forceinline__ void write_rows(const float (&acc)[EACH][EACH], float *stage, int i) {
+    if constexpr (LANE_ROW < EACH) {
+        const unsigned mine = shared_address(stage) + 4 * (threadIdx.x / ACROSS * PITCH);
+        if (i == LANE_ROW) {
 #pragma unroll
-    for (int i = 0; i < EACH; ++i) {
-        row_count[i] = row(i) < block.m_end ? p.rows[row(i)].left_out : 0;
-        column_count[i] = column(i) < block.n_end ? p.columns[column(i)].left_out : 0;
-        dense = dense || max(row_count[i], column_count[i]) > most;
-    }
-    float acc[EACH][EACH] = {};
-    if (__syncthreads_or(dense)) multiply(p, block, a, b, acc);
-#pragma unroll
-    for (int i = 0; i < EACH; ++i)
-#pragma unroll
-        for (int j = 0; j < EACH; ++j) {
-            if (row(i) >= block.m_end || column(j) >= block.n_end) continue;
-            float *c = p.C + row(i) * p.ldc + column(j);
-            if (SYM && max(row_count[i], column_count[j]) > most) {
-                store_element(p, row(i), column(j), [&](float *to, const float *old) {
-                    *to = epilogue(p.alpha, acc[i][j], p.beta, old);
-                });
-            } else if (max(row_count[i], column_count[j]) > most) {
-                const float *old = c;
-                p.old.find(old, row(i), column(j));
-                *c = epilogue(p.alpha, acc[i][j], p.beta, old);
+            for (int j = 0; j < EACH; j += 4) {
+                const float values[4] = {acc[LANE_ROW][j], acc[LANE_ROW][j + 1], acc[LANE_ROW][j + 2],
+                                         acc[LANE_ROW][j + 3]};
+                store_shared<4>(mine + 4 * place(threadIdx.x % ACROSS, j), values);
             }
         }
-    // Not unrolled: the code for one element compiles in a fraction of the time that the code for all takes.
-#pragma unroll 1
-    for (int i = 0; i < EACH * EACH; ++i) {
-        const int m = row(i / EACH), n = column(i % EACH);
-        if (m >= block.m_end || n >= block.n_end) continue;
-        const unsigned in_row = p.rows[m].left_out, in_column = p.columns[n].left_out;
-        if (max(in_row, in_column) > most || in_row + in_column == 0) continue;
-        if (SYM && n > m) continue;
-        store_element(p, m, n, [&](float *c, const float *) {
-            *c = __fmaf_rn(p.alpha, left_out_products(p, m, int(in_row), n, int(in_column)), *c);
-        });
+        write_rows<LANE_ROW + 1>(acc, stage, i);
     }
+}
+
+// Compute the elements of a block whose row or column is dense.
+__device__ __forceinline__ void compute_dense(const Problem &p, const Block &block, unsigned most,
+                                              Shared &shared) {
+    float acc[EACH][EACH] = {};
+    multiply(p, block, shared.a, shared.b, acc);
+    float *const stage = &shared.a[0][0][0];
+    static_assert(sizeof(shared.a) >= 4 * ACROSS * PITCH, "one row of each thread fits");
+#pragma unroll 1
+    for (int i = 0; i < EACH; ++i) {
+        __syncthreads();  // all have read what the stage held
+        write_rows(acc, stage, i);
+        __syncthreads();
+#pragma unroll 1
+        for (int e = threadIdx.x; e < ACROSS * SIDE; e += THREADS) {
+            const int row = place(e / SIDE, i), column = e % SIDE, m = block.m + row, n = block.n + column;
+            if (max(shared.rows.count[row], shared.columns.count[column]) <= most || m >= block.m_end ||
+                n >= block.n_end)
+                continue;
+            const float sum = stage[e / SIDE * PITCH + column];
+            store_element(p, m, n,
+                          [&](float *c, const float *old) { *c = epilogue(p.alpha, sum, p.beta, old); });
+        }
+    }
+}
+
+// Add the products of what was left out of sparse lines: first those of the rows that lack elements, then
+// those of the columns, with the other rows.
+__device__ __forceinline__ void add_left_out(const Problem &p, const Block &block, unsigned most,
+                                             const LeftOut &rows, const LeftOut &columns) {
+    const int of_rows = rows.sparse_lines * SIDE, all = of_rows + columns.sparse_lines * SIDE;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < all; i += THREADS) {
+        const bool by_row = i < of_rows;
+        const int row = by_row ? rows.sparse[i / SIDE] : i % SIDE;
+        const int column = by_row ? i % SIDE : columns.sparse[(i - of_rows) / SIDE];
+        const int m = block.m + row, n = block.n + column;
+        if (m >= block.m_end || n >= block.n_end || (SYM && n > m)) continue;
+        if (by_row ? columns.count[column] > most : rows.count[row] > 0) continue;
+        const bool lower = SYM == 0 || stores_lower(SYM);
+        const bool upper = stores_upper(SYM) && is_inside<upper_of(SYM)>(n, m);
+        float *const c = p.C + m * p.ldc + n, *const mirrored = p.C + n * p.ldc + m;
+        // They are on their way while the products are computed.
+        const float sum = lower ? *c : 0.0f, mirrored_sum = upper ? *mirrored : 0.0f;
+        const float products = left_out_products(p, rows, row, m, columns, column, n);
+        if (lower) *c = __fmaf_rn(p.alpha, products, sum);
+        if (upper) *mirrored = __fmaf_rn(p.alpha, products, mirrored_sum);
+    }
+}
+
+__device__ __forceinline__ void repair(const Problem &p, const Block &block, Shared &shared) {
+    const unsigned most = most_left_out(p.alpha);
+    const int own = threadIdx.x % SIDE;
+    __syncthreads();  // the block before was repaired
+    if (own == 0) (threadIdx.x < SIDE ? shared.rows : shared.columns).sparse_lines = 0;
+    __syncthreads();
+    bool dense;
+    if (threadIdx.x < SIDE) {
+        const int m = block.m + own;
+        dense = shared.rows.read(own, m < block.m_end, m, p.rows, p.row_where, most,
+                                 [&](int k) { return p.a(m, k); });
+    } else {
+        const int n = block.n + own;
+        dense = shared.columns.read(own, n < block.n_end, n, p.columns, p.column_where, most,
+                                    [&](int k) { return p.b(k, n); });
+    }
+    if (__syncthreads_or(dense)) compute_dense(p, block, most, shared);
+    add_left_out(p, block, most, shared.rows, shared.columns);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -226,7 +319,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                            float beta, float *C, long long ldc, const Line *rows, const int *row_where,
                            const Line *columns, const int *column_where, const int *exceptions, int TILE_M,
                            int TILE_N, const float *source, long long source_row, long long source_column) {
-    __shared__ __align__(16) float a[BK][PITCH], b[BK][PITCH];
+    __shared__ __align__(16) Shared shared;
     __shared__ unsigned found[WORDS * WARPS];  // a bit for each tile that was looked at, in their order
     const OldValues<SOURCE> old(source, source_row, source_column);
     const Problem problem{M,    N, K,   alpha, A,         a_m,     a_k,          B,  b_k, b_n,
@@ -236,7 +329,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const int down = (TILE_M + SIDE - 1) / SIDE, right = (TILE_N + SIDE - 1) / SIDE;
     griddepcontrol_wait();
 
-    unsigned turn = 0;  // blocks of C so far
+    // This block of the grid takes every gridDim.x-th of the blocks of C: from `next` on, of `before` so far.
+    unsigned next = blockIdx.x, before = 0;
     for (long long first = 0; first < tiles; first += WORDS * THREADS) {
         int word[WORDS];
 #pragma unroll
@@ -253,19 +347,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             if (threadIdx.x % 32 == 0) found[i * WARPS + threadIdx.x / 32] = bits;
         }
         __syncthreads();
-        for (int i = 0; i < WORDS * WARPS; ++i)
-            for (unsigned bits = found[i]; bits; bits &= bits - 1) {
-                const long long tile = first + i * 32 + __ffs(bits) - 1;
-                const int m = static_cast<int>(tile / tiles_n) * TILE_M,
-                          n = static_cast<int>(tile % tiles_n) * TILE_N;
-                for (int s = 0; s < down * right; ++s) {
-                    if (turn++ % gridDim.x != blockIdx.x) continue;
-                    const int bm = m + s / right * SIDE, bn = n + s % right * SIDE;
-                    const Block block{bm, bn, min(min(M, m + TILE_M), bm + SIDE),
-                                      min(min(N, n + TILE_N), bn + SIDE)};
-                    repair(problem, block, a, b);
-                }
-            }
+        unsigned blocks = 0;
+        for (int i = 0; i < WORDS * WARPS; ++i) blocks += __popc(found[i]) * down * right;
+        for (; next < before + blocks; next += gridDim.x) {
+            int number = (next - before) / (down * right), i = 0;  // of the tiles found
+            for (; number >= __popc(found[i]); ++i) number -= __popc(found[i]);
+            unsigned bits = found[i];
+            for (; number > 0; --number) bits &= bits - 1;
+            const long long tile = first + i * 32 + __ffs(bits) - 1;
+            const int m = static_cast<int>(tile / tiles_n) * TILE_M,
+                      n = static_cast<int>(tile % tiles_n) * TILE_N;
+            const int s = (next - before) % (down * right), bm = m + s / right * SIDE,
+                      bn = n + s % right * SIDE;
+            const Block block{bm, bn, min(min(M, m + TILE_M), bm + SIDE), min(min(N, n + TILE_N), bn + SIDE)};
+            repair(problem, block, shared);
+        }
+        before += blocks;
         __syncthreads();
     }
 }

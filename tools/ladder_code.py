@@ -73,7 +73,7 @@ PASSAGES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
         "11_fp16x3.cu",
         (
             ("mbarrier_wait_parity(ring.empty(ring.stage), ring.phase ^ 1);", "ring.next();"),
-            ("const auto last = multiply(sum, ring, work.groups, warpgroup);",) * 2,
+            ("const auto last = multiply(sum, ring, work.groups, warpgroup, way ? 0 : LO);",) * 2,
         ),
     ),
 }  # fmt: skip

@@ -31,10 +31,16 @@ __device__ __forceinline__ void multiply_high(float (&chain)[Ring::BN / 2], unsi
 
 template <class Ring>
 __device__ __forceinline__ void multiply_cross(float (&chain)[Ring::BN / 2], unsigned data, int warpgroup,
-                                               bool go_on) {
+                                               bool go_on, unsigned first_lo) {
     const unsigned a = data + warpgroup * 64 * LINE_BYTES<Ring::ONE_A>, b = data + Ring::STAGE_A;
-    if constexpr (!Ring::ONE_A) multiply_stage<Ring>(chain, a + LO, b, go_on);
-    if constexpr (!Ring::ONE_B) multiply_stage<Ring>(chain, a, b + LO, !Ring::ONE_A || go_on);
+    if constexpr (!Ring::ONE_A && !Ring::ONE_B) {
+        multiply_stage<Ring>(chain, a + first_lo, b + (LO - first_lo), go_on);
+        multiply_stage<Ring>(chain, a + (LO - first_lo), b + first_lo, true);
+    } else if constexpr (!Ring::ONE_A) {
+        multiply_stage<Ring>(chain, a + LO, b, go_on);
+    } else if constexpr (!Ring::ONE_B) {
+        multiply_stage<Ring>(chain, a, b + LO, go_on);
+    }
 }
 
 // Add a chain to the sums of its columns, the first of which is sum[first].
@@ -178,9 +184,12 @@ __device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply_chains(floa
 
 // Compute sum = A B over `groups` groups of stages, for one warpgroup. Return the last group, which the
 // caller releases: the warpgroup no longer needs its rows of A there, and may use their memory until then.
+// Of the cross products those with A's lo come first where first_lo is LO, and those with B's where it is 0:
+// the sums are then those of the transposed product with LO, bit by bit.
 template <class Ring>
 __device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply(float (&sum)[Ring::BN / 2], Ring &ring,
-                                                                     int groups, int warpgroup) {
+                                                                     int groups, int warpgroup,
+                                                                     unsigned first_lo = LO) {
     constexpr int COUNT = Ring::BN / 2, STAGES = Ring::PROMOTE_STAGES;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) sum[i] = 0.0f;
@@ -204,7 +213,7 @@ __device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply(float (&sum
         wgmma_commit_group();
 #pragma unroll
         for (int j = 0; j < STAGES; ++j)
-            multiply_cross<Ring>(cross_chain, ring.data(group.stage[j]), warpgroup, i > 0 || j > 0);
+            multiply_cross<Ring>(cross_chain, ring.data(group.stage[j]), warpgroup, i > 0 || j > 0, first_lo);
         wgmma_commit_group();
         wgmma_wait_group<1>();  // for hi hi, and so for the cross products of the group before
         warpgroup_fence_operand(high_chain);

@@ -5,6 +5,7 @@
 #include "device/split_format.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
+#include "device/shared_memory.cuh"
 #include "device/source.cuh"
 #include "device/triangle.cuh"
 
@@ -77,18 +78,51 @@ template <class Layout, int COLS>
 struct StorePass {
     static constexpr bool TRANS_C = Layout::TRANS_C;
     static constexpr int VEC = Layout::VEC_C;
-    static_assert(VEC == 1 || VEC == 4 && !TRANS_C, "a column-major C is stored float by float");
+    static_assert(VEC == 1 || VEC == 4, "C is stored 4 or 16 bytes at a time");
     static constexpr int WIDTH = TRANS_C || COLS % 32 != 0 ? 16 : 32;  // columns
     static constexpr int HEIGHT = 256 / WIDTH;                         // rows
     static constexpr int PITCH = WIDTH + WIDTH / 4;  // floats of a row in shared memory: few bank conflicts
-    static constexpr int ABREAST = TRANS_C ? HEIGHT : WIDTH / VEC;  // lanes that store neighbours
-    static constexpr int STEPS = 8 / VEC;                           // stores of a lane
+    static constexpr int ABREAST = (TRANS_C ? HEIGHT : WIDTH) / VEC;  // lanes that store neighbours
+    static constexpr int STEPS = 8 / VEC;                             // stores of a lane
+    static constexpr int PASSES = 16 * COLS / 256;
+    // The transpose is stored in a loop: the code of all passes would take longer to come from memory.
+    static constexpr bool LOOPS = TRANS_C && Layout::TRIANGLE != Triangle::WHOLE;
+    static constexpr int UNROLLED = LOOPS ? 1 : PASSES;
     static_assert(HEIGHT * PITCH <= STORE_SCRATCH, "a pass fits");
+
+    // Lay the sums of a pass in shared memory. Only this is unrolled: code that runs once for each tile is
+    // short enough for its way from memory not to take longer than it does itself. EACH is no loop variable,
+    // because the compiler would put `pass` in its place, and the sums in memory.
+    template <int EACH = 0>
+    static __device__ __forceinline__ void write(const float (&sum)[COLS / 2], float *scratch, int pass) {
+        if constexpr (EACH < PASSES) {
+            constexpr int first_row = EACH * HEIGHT % 16, first_column = EACH * HEIGHT / 16 * WIDTH;
+            const int lane = threadIdx.x % 32;
+            const unsigned mine = shared_address(scratch) + 4 * (lane / 4 * PITCH + lane % 4 * 2);
+            if (pass == EACH) {
+#pragma unroll
+                for (int h = 0; h < HEIGHT; h += 8)
+#pragma unroll
+                    for (int e = 0; e < WIDTH; e += 8) {
+                        const int i = (first_column + e) / 2 + (first_row + h) / 4;
+                        const float values[2] = {sum[i], sum[i + 1]};
+                        if constexpr (LOOPS)
+                            store_shared<2>(mine + 4 * (h * PITCH + e), values);
+                        else
+                            *reinterpret_cast<float2 *>(scratch + (lane / 4 + h) * PITCH + e + lane % 4 * 2) =
+                                make_float2(sum[i], sum[i + 1]);
+                    }
+            }
+            write<EACH + 1>(sum, scratch, pass);
+        }
+    }
 
     // The row and the column of a lane's first store in a pass; the others lie STRIDE rows, or columns,
     // apart.
     static constexpr int STRIDE = 32 / ABREAST;
-    static __device__ __forceinline__ int row(int lane) { return TRANS_C ? lane % ABREAST : lane / ABREAST; }
+    static __device__ __forceinline__ int row(int lane) {
+        return TRANS_C ? lane % ABREAST * VEC : lane / ABREAST;
+    }
     static __device__ __forceinline__ int column(int lane) {
         return TRANS_C ? lane / ABREAST : lane % ABREAST * VEC;
     }
@@ -103,7 +137,8 @@ struct StorePass {
 template <class Layout, class Old, int PLACES>
 __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *scratch, int m, int n, int M,
                                            int N, float alpha, const Line *rows, const Line *columns,
-                                           float beta, float *C, long long ldc, const Old &values) {
+                                           float beta, float *C, long long ldc, const Old &values,
+                                           bool outside = false) {
     constexpr unsigned ALL = 0xffffffffu;
     constexpr int COLS = 2 * PLACES;
     using Pass = StorePass<Layout, COLS>;
@@ -113,45 +148,50 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
     const long long down = TRANS_C ? 1 : ldc, right = TRANS_C ? ldc : 1;
     // From a store of a lane to its next, and so for the old values.
     const long long stride = Pass::STRIDE * ldc, old_stride = Pass::STRIDE * values.line_step(ldc);
-    // Of row m + lane, and of the columns n + lane, n + lane + 32, ...; the other lanes ask for them.
+    // Of row m + lane, and of the columns of a pass, or of all, from the first on; other lanes ask for them.
     const int row_code = store_code(rows, m + lane % 16, M, alpha);
-    int column_code[(COLS + 31) / 32];
+    int column_codes[Pass::LOOPS ? 1 : (COLS + 31) / 32];
 #pragma unroll
-    for (int i = 0; i < (COLS + 31) / 32; ++i)
-        column_code[i] = store_code(columns, n + lane + 32 * i, N, alpha);
+    for (int i = 0; i < (Pass::LOOPS ? 1 : (COLS + 31) / 32); ++i)
+        column_codes[i] = store_code(columns, n + (Pass::LOOPS ? lane % WIDTH : lane + 32 * i), N, alpha);
 
-#pragma unroll
-    for (int pass = 0; pass < 16 * COLS; pass += 256) {
-        const int first_row = pass / WIDTH % 16, first_column = pass / WIDTH / 16 * WIDTH;
+#pragma unroll Pass::UNROLLED
+    for (int pass = 0; pass < Pass::PASSES; ++pass) {
+        const int first_row = pass * HEIGHT % 16, first_column = pass * HEIGHT / 16 * WIDTH;
         __syncwarp();  // the lanes have read the pass before
-#pragma unroll
-        for (int h = 0; h < HEIGHT; h += 8)
-#pragma unroll
-            for (int e = 0; e < WIDTH; e += 8) {
-                const int i = (first_column + e) / 2 + (first_row + h) / 4;
-                *reinterpret_cast<float2 *>(scratch + (lane / 4 + h) * Pass::PITCH + e + lane % 4 * 2) =
-                    make_float2(sum[i], sum[i + 1]);
-            }
+        Pass::write(sum, scratch, pass);
         __syncwarp();  // the lanes have written
+        const int column_code = column_codes[Pass::LOOPS ? 0 : first_column / 32];
+        const int before = Pass::LOOPS ? 0 : first_column % 32;  // columns of other passes
+        if constexpr (Pass::LOOPS)
+            column_codes[0] =
+                store_code(columns, n + (pass + 1) * HEIGHT / 16 * WIDTH + lane % WIDTH, N, alpha);
         const int row = Pass::row(lane), column = Pass::column(lane);
         const float *from = scratch + row * Pass::PITCH + column;
         float *to = C + (m + first_row + row) * down + (n + first_column + column) * right;
+        int own_code[VEC];  // of the columns that the lane has in every step or, with TRANS_C, of the rows
+#pragma unroll
+        for (int i = 0; i < VEC; ++i)
+            own_code[i] = TRANS_C ? __shfl_sync(ALL, row_code, first_row + row + i)
+                                  : __shfl_sync(ALL, column_code, before + column + i);
         int code[STEPS][VEC];
         bool all[STEPS];
         float old[STEPS][VEC];
 #pragma unroll
         for (int step = 0; step < STEPS; ++step) {
-            const int shift = step * Pass::STRIDE, shift_row = TRANS_C ? 0 : shift;
-            const int of_row = __shfl_sync(ALL, row_code, first_row + row + shift_row);
+            const int shift = step * Pass::STRIDE;
+            const int down_of_m = first_row + row + (TRANS_C ? 0 : shift);
+            const int right_of_n = column + (TRANS_C ? shift : 0);  // in the pass
+            const int of_line = TRANS_C ? __shfl_sync(ALL, column_code, before + right_of_n)
+                                        : __shfl_sync(ALL, row_code, down_of_m);
             all[step] = true;
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                const int right_of_n = first_column + column + shift - shift_row + i;
-                const int of_column = __shfl_sync(ALL, column_code[first_column / 32], right_of_n % 32);
-                code[step][i] = of_row + of_column;
+                code[step][i] = of_line + own_code[i];
                 if constexpr (Layout::TRIANGLE != Triangle::WHOLE) {
-                    const int in_m = m + first_row + row + shift_row, in_n = n + right_of_n;
-                    if (!is_inside<Layout::TRIANGLE>(TRANS_C ? in_n : in_m, TRANS_C ? in_m : in_n))
+                    const int in_m = m + down_of_m, in_n = n + first_column + right_of_n;
+                    if (is_inside<Layout::TRIANGLE>(TRANS_C ? in_n : in_m, (TRANS_C ? in_m : in_n) + i) ==
+                        outside)
                         code[step][i] = NOT_STORED;
                 }
                 all[step] = all[step] && is_stored(code[step][i]);
@@ -168,8 +208,8 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
 #pragma unroll
         for (int step = 0; step < STEPS; ++step) {
             float value[VEC];
-            load_vector<VEC>(value, from + step * Pass::STRIDE * (TRANS_C ? 1 : Pass::PITCH), code[step],
-                             VEC == 4);
+            load_vector<TRANS_C ? 1 : VEC>(value, from + step * Pass::STRIDE * (TRANS_C ? 1 : Pass::PITCH),
+                                           code[step], VEC == 4, TRANS_C ? Pass::PITCH : 1);
 #pragma unroll
             for (int i = 0; i < VEC; ++i)
                 value[i] = epilogue(alpha, scale_by_power(value[i], code[step][i]), beta, &old[step][i]);
@@ -181,18 +221,19 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
 // The layout in which the transpose of a symmetric result is stored: where C has a row, it has a column.
 template <class Layout>
 struct Mirrored {
-    static constexpr int TRANS_C = !Layout::TRANS_C, VEC_C = 1;
+    static constexpr int TRANS_C = !Layout::TRANS_C, VEC_C = Layout::VEC_C;
     static constexpr Triangle TRIANGLE = upper_of(Layout::SYM);
 };
 
 // Write the sums where SYM says, a constant of the layout (device/triangle.cuh). Otherwise as store_sums.
+// With `outside` and the lower triangle alone, what is above the diagonal is stored in its place.
 template <class Layout, class Old, int PLACES>
 __device__ __forceinline__ void store_triangles(const float (&sum)[PLACES], float *scratch, int m, int n,
                                                 int M, int N, float alpha, const Line *rows,
                                                 const Line *columns, float beta, float *C, long long ldc,
-                                                const Old &values) {
+                                                const Old &values, bool outside = false) {
     if constexpr (Layout::SYM == 0 || stores_lower(Layout::SYM))
-        store_sums<Layout>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc, values);
+        store_sums<Layout>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc, values, outside);
     if constexpr (stores_upper(Layout::SYM))
         store_sums<Mirrored<Layout>>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc,
                                      values.transposed());

@@ -137,17 +137,19 @@ __device__ __forceinline__ void store_tile(const Side &side, const float *tile, 
     const int n = threadIdx.x / 8 % LINES, k = threadIdx.x % 8 * 4;
     const int line = base + n;
     if (line >= side.lines) return;
+    const float smallest = smallest_split(side.K);
 #pragma unroll 1  // registers
     for (int down = threadIdx.x / 8 / LINES * BLOCK_K; down < HEIGHT; down += ABREAST * BLOCK_K) {
         if ((k0 + down) / PAD_K * PAD_K >= end) break;
         float scaled[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j)
-            scaled[j] = scale_or_leave_out<TYPE>(tile[ColumnTile::place(down + k + j, n)], exponent, [&] {
-                const unsigned slot = atomicAdd(&side.info[line].left_out, 1);
-                if (slot < SPARSE)
-                    side.where[static_cast<long long>(line) * SPARSE + slot] = k0 + down + k + j;
-            });
+            scaled[j] =
+                scale_or_leave_out<TYPE>(tile[ColumnTile::place(down + k + j, n)], exponent, smallest, [&] {
+                    const unsigned slot = atomicAdd(&side.info[line].left_out, 1);
+                    if (slot < SPARSE)
+                        side.where[static_cast<long long>(line) * SPARSE + slot] = k0 + down + k + j;
+                });
         store_pairs<TYPE>(side, line, k0 + down + k, scaled);
     }
 }

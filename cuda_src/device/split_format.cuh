@@ -3,10 +3,10 @@
 // A "line" is a row of A or a column of B: what runs along K. Every line is scaled by a power of two so that
 // its largest magnitude lies in [2^14, 2^15). A scaled element is hi + lo 2^-12, with hi the nearest FP16
 // number and lo the rest, 2^12 times enlarged and rounded to FP16. From 2^-14 on this is within 2^-23 of the
-// element, relatively. A smaller element, below 2^-28 of the largest of its line, would keep fewer digits. It
-// is left out of the pairs (hi = lo = 0), its k is noted, and the guard kernel adds its products in FP32. A
-// line that has more than a few of them, or an infinity or a NaN, is "dense" in exceptions: the guard kernel
-// computes the elements of C that it meets.
+// element, relatively. A smaller element, below 2^-28 of the largest of its line, keeps fewer digits. Where K
+// leaves no room for that in the error bound, it is left out of the pairs (hi = lo = 0), its k is noted, and
+// the guard kernel adds its products in FP32. A line that has more than a few of them, or an infinity or a
+// NaN, is "dense" in exceptions: the guard kernel computes the elements of C that it meets.
 //
 // A 16-bit element has no more digits than an FP16 number, so scaled it is hi alone, exactly: a bfloat16 down
 // to 2^-31 of the largest of its line at least, a float16 down to 2^-28. One that is not exact is left out.
@@ -34,10 +34,9 @@ __device__ __forceinline__ int swizzled(int piece, int line) {
     return piece ^ (ONE ? line / 2 : line);
 }
 
-constexpr float LO_SCALE = 4096.0f;   // 2^12
-constexpr float SMALLEST = 0x1p-14f;  // of the scaled magnitudes that are split
-constexpr int SPARSE = 4;             // places for elements left out of a line
-constexpr unsigned DENSE = 1 << 20;   // added to the count of a line that holds an infinity or a NaN
+constexpr float LO_SCALE = 4096.0f;  // 2^12
+constexpr int SPARSE = 4;            // places for elements left out of a line
+constexpr unsigned DENSE = 1 << 20;  // added to the count of a line that holds an infinity or a NaN
 
 // What the split says about a line.
 struct alignas(8) Line {
@@ -106,6 +105,13 @@ __device__ __forceinline__ float2 from_half2(unsigned pair) {
     return value;
 }
 
+// The smallest of the scaled magnitudes that are split: 2^-14, or 2^-(14 + t) where K leaves room in the
+// error bound for pairs with fewer digits: with the largest t up to 8 for which 4^t <= K / 8
+// (docs/precision.md).
+__device__ __forceinline__ float smallest_split(int K) {
+    return power_of_two(K < 512 ? -14 : -14 - min((28 - __clz(K)) / 2, 8));
+}
+
 __device__ __forceinline__ int padded_k(int K) {
     return (K + PAD_K - 1) / PAD_K * PAD_K;
 }
@@ -130,16 +136,16 @@ __device__ __forceinline__ void store_pairs(const Side &side, long long line, in
     *reinterpret_cast<uint2 *>(at ^ 64) = lo;
 }
 
-// Return the element to split: x scaled, or zero if it is too small or, of 16 bits, not exactly an FP16
-// number; then `found` is called.
+// Return the element to split: x scaled, or zero if it is below `smallest` or, of 16 bits, not exactly an
+// FP16 number; then `found` is called.
 template <int TYPE, class Found>
-__device__ __forceinline__ float scale_or_leave_out(float x, int exponent, Found found) {
+__device__ __forceinline__ float scale_or_leave_out(float x, int exponent, float smallest, Found found) {
     const float scaled = scale_by_power(x, -exponent);
     if constexpr (TYPE != 0) {
         // Nothing is lost by scaling what is not zero then: FP16 numbers end long before FP32 numbers do.
         if (from_half2(to_half2(scaled, 0.0f)).x == scaled && (scaled != 0.0f || x == 0.0f)) return scaled;
     } else {
-        if (x == 0.0f || !(fabsf(scaled) < SMALLEST)) return scaled;
+        if (x == 0.0f || !(fabsf(scaled) < smallest)) return scaled;
     }
     found();
     return 0.0f;

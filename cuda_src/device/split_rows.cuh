@@ -81,6 +81,7 @@ __device__ __forceinline__ void split_rows(const Side &side, int block) {
     for (int i = 0; i < WARPS; ++i) largest = max(largest, partial[own * WARPS + i]);
 
     const int exponent = line_exponent(largest);
+    const float smallest = smallest_split(side.K);
     for (int chunk = chunks - 1; chunk >= 0; --chunk) {
         if (chunk < chunks - 1) load(chunk);
 #pragma unroll
@@ -90,7 +91,7 @@ __device__ __forceinline__ void split_rows(const Side &side, int block) {
             float scaled[4];
 #pragma unroll
             for (int j = 0; j < 4; ++j)
-                scaled[j] = scale_or_leave_out<TYPE>(kept[i][j], exponent, [&] {
+                scaled[j] = scale_or_leave_out<TYPE>(kept[i][j], exponent, smallest, [&] {
                     const unsigned slot = atomicAdd(&left_out[own], 1);
                     if (slot < SPARSE) side.where[line * SPARSE + slot] = k + j;
                 });

@@ -8,7 +8,7 @@ import numpy as np
 from fastsgemm.call.arrays.library import BFLOAT16
 from fastsgemm.host import as_float32
 
-SPARSE, DENSE, SMALLEST = 4, 1 << 20, 2.0**-14
+SPARSE, DENSE = 4, 1 << 20
 LINE = np.dtype([("exponent", np.int32), ("left_out", np.int32)])
 
 
@@ -34,6 +34,11 @@ def operand(address, shape, strides, dtype):
     return as_float32(array(address, shape, TYPES[dtype], strides))
 
 
+def smallest_split(K):
+    """The least scaled magnitude that is split: 2^-14, or 2^-(14 + t) from K = 512 on: 4^t up to K / 8, t up to 8."""
+    return 2.0 ** -(14 + (min(8, int(np.log2(K / 8)) // 2) if K >= 512 else 0))
+
+
 def _split(X, pairs, info, where, single):
     """Split (lines, K) values into the three arrays; of a 16-bit operand there is no lo."""
     lines, K = X.shape
@@ -46,7 +51,7 @@ def _split(X, pairs, info, where, single):
     largest = np.where(finite, np.abs(x).max(1), 0.0)
     exponents = np.where(largest > 0, np.floor(np.log2(largest, where=largest > 0, out=np.zeros(lines))) - 14, 0)
     scaled = np.where(np.isfinite(x), x, 0.0) * 2.0 ** -exponents[:, None]
-    small = (x != 0) & (np.abs(scaled) < SMALLEST)
+    small = (x != 0) & (np.abs(scaled) < smallest_split(K))
     if single:
         small = (scaled.astype(np.float16) != scaled) | ((x != 0) & (scaled == 0))
     for line in np.flatnonzero(small.any(1)):

@@ -46,8 +46,9 @@ def tiles(arch):
 def test_the_products_on_hopper_have_the_registers_that_they_hand_over(number):
     """setmaxnreg waits for ever if the block holds fewer registers than its warpgroups ask for in the end."""
     config = tiles("sm_90")[number]
-    operands = ((0, 4, 4, 0, 0), (1, 1, 1, 1, 0), (0, 4, 0, 2, 0), (1, 1, 0, 0, 0), (0, 4, 4, 0, 1), (0, 1, 0, 0, 1))
-    names = ("TRANS_C", "VEC_C", "SOURCE", "SPLIT_BEFORE", "SYM")
+    operands = ((0, 4, 4, 0, 0, 0), (1, 1, 1, 1, 0, 0), (0, 4, 0, 0, 1, 1), (1, 1, 0, 2, 0, 0), (0, 4, 4, 0, 1, 0),
+                (0, 1, 0, 0, 1, 0))  # fmt: skip
+    names = ("TRANS_C", "VEC_C", "SOURCE", "SPLIT_BEFORE", "SYM", "EVERY_TILE")
     constants = config.compiled | dict(zip(names, operands[number % 6], strict=True)) | FLOAT32
     [(_, report)] = reports([(file_of(config), constants, "sm_90")])
     assert clean(report), (constants, report)
@@ -61,6 +62,7 @@ def test_the_products_on_hopper_have_the_registers_that_they_hand_over(number):
 def test_those_of_16_bit_operands_have_them_too(number, pair):
     config, dtypes = tiles("sm_90")[number], DTYPES[pair]
     how = {"TRANS_C": number % 2, "VEC_C": 1 if number % 2 else 4, "SOURCE": 0, "SPLIT_BEFORE": 0, "SYM": 0}
+    how["EVERY_TILE"] = 0
     stages, shared = ring(config, dtypes)
     constants = config.compiled | how | {"ONE_A": int(dtypes.a > 0), "ONE_B": int(dtypes.b > 0), "STAGES": stages}
     [(_, report)] = reports([(file_of(config), constants, "sm_90")])

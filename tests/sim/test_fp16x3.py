@@ -7,6 +7,7 @@ import kernel_texts
 import numpy as np
 import pytest
 import rung_11
+from fp16x3_kernels import smallest_split
 from rung_11 import KERNELS, worst
 
 from fastsgemm import rungs, sim
@@ -43,7 +44,7 @@ def split_by_numpy(X):
         finite = np.isfinite(line).all()
         exponent = int(np.frexp(largest)[1]) - 15 if finite and largest > 0 else 0
         line *= 2.0**-exponent
-        small = np.flatnonzero((line != 0) & (np.abs(line) < 2.0**-14))
+        small = np.flatnonzero((line != 0) & (np.abs(line) < smallest_split(K)))
         line[small] = 0
         info.append((exponent, len(small) + (0 if finite else DENSE)))
         places.append(set(small))
@@ -250,6 +251,29 @@ def test_a_source_that_beta_is_zero_for_is_not_read():
     A, B, C = problem_with_exceptions()
     rung_11.multiply(A, B, 0.7, 0.0, C, WGMMA, rung_11.machine("sm_90"), source=np.full_like(C, np.nan))
     assert worst(C, A, B, np.float32(0.7), 0, 0 * C) < 6
+
+
+def small_products(K, smallest):
+    """Return A and B whose lines have one large element, times zero, and else such that pairs err most."""
+    between = 2.0**-14 * (smallest + 0.98 * 2.0**-25)  # of two FP16 numbers, nearly in the middle
+    A, B = np.full((8, K), between, np.float32), np.full((K, 8), between, np.float32)
+    A[:, 0], A[:, 1], B[0], B[1] = 1, 0, 0, 1
+    return A, B
+
+
+@pytest.mark.parametrize("K", [512, 2048])
+def test_pairs_with_fewer_digits_are_within_the_bound(K, monkeypatch):
+    """From K = 512 on elements are split whose pairs err more, as far as the bound of K u has room, and no farther."""
+    A, B = small_products(K, smallest_split(K))
+    C = np.zeros((8, 8), np.float32)
+    rung_11.multiply(A, B, 1.0, 0.0, C, WGMMA, rung_11.machine("sm_90"))
+    assert 200 < worst(C, A, B, 1, 0, C) < K
+    (pair, *_), _ = rung_11.split([A, np.ascontiguousarray(B.T)], rung_11.machine("sm_90"))
+    assert not pair.info[:, 1].any()
+    kernel_texts.change(monkeypatch, lambda text: text.replace("(28 - __clz(K))", "(30 - __clz(K))"), "split.cu")
+    A, B = small_products(K, smallest_split(K) / 2)
+    rung_11.multiply(A, B, 1.0, 0.0, C, WGMMA, rung_11.machine("sm_90"))
+    assert worst(C, A, B, 1, 0, C) > K
 
 
 @pytest.mark.sampled(every=2)  # of six: each kernel, and both faults

@@ -1,11 +1,14 @@
 """A A^T from end to end on the simulated device: the bits of whole products, half the FMAs, exact symmetry."""
 
+import kernel_texts
 import numpy as np
 import pytest
 import rung_11
+from msgspec import structs
 
 import fastsgemm
 from fastsgemm import rungs
+from fastsgemm.call import product
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, PipelinedConfig
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.problem import Sym
@@ -71,6 +74,35 @@ def test_one_triangle_has_the_bits_of_the_whole_product(how, order_a, order_c, b
         assert np.abs(C - exact).max() < 1e-6 * K
     if order_c != "S":
         assert stored == C.nbytes  # each element once
+
+
+@pytest.fixture
+def every_tile(monkeypatch):
+    """Let rung 11 compute every tile of a Gram product, as it does where that is predicted to be quicker."""
+    choose = product.choose
+    monkeypatch.setattr(product, "choose", lambda *given: structs.replace(choose(*given), triangle=False))
+
+
+@pytest.mark.parametrize("config", [Fp16x3Config(BM=64, BN=16, STAGES=4), Fp16x3Config(BM=128, BN=64, STAGES=4)])
+@pytest.mark.parametrize(("order_a", "order_c"), [("C", "C"), ("F", "F")])
+def test_every_tile_has_the_bits_of_one_triangle(config, order_a, order_c, request):
+    """Also what the guard computes, of lines that lack a few elements and of such that lack many."""
+    A, asked, machine = as_stored(drawn(197, 140), order_a), resolve(config=config), rung_11.machine("sm_90")
+    A[3, 5], A[68, :9], A[190, 7] = 1e-20, 1e-15, 1e-18
+    one, all_tiles = (as_stored(np.full((197, 197), np.nan, np.float32), order_c) for _ in range(2))
+    multiply(asked, A, A.T, one, 0.7, 0.0, None, machine)
+    request.getfixturevalue("every_tile")
+    reports = multiply(asked, A, A.T, all_tiles, 0.7, 0.0, None, machine)
+    same_bits(all_tiles, one)
+    [constants] = [launch.kernel.constants for launch, _ in reports if launch.kernel.file == "11_fp16x3.cu"]
+    assert dict(constants)["EVERY_TILE"] == 1
+
+
+def test_what_is_above_the_diagonal_is_summed_as_its_transpose(every_tile, monkeypatch):
+    A, C = drawn(140, 140), np.empty((140, 140), np.float32)
+    kernel_texts.change(monkeypatch, lambda text: text.replace("way ? 0 : LO", "LO"), "11_fp16x3.cu")
+    multiply(HOW["wgmma"][0], A, A.T, C, 1.0, 0.0, None, rung_11.machine("sm_90"))
+    assert np.abs(C - C.T).max() > 0
 
 
 @pytest.mark.parametrize("how", ["pipelined", "wgmma"])

@@ -64,6 +64,7 @@ def test_shuffles_and_votes(run):
     np.testing.assert_array_equal(run("y[t] = __clz(x[t]) + 100 * __ffs(x[t]);", x), [
         32 - int(v).bit_length() + 100 * (int(v) & -int(v)).bit_length() for v in x
     ])  # fmt: skip
+    np.testing.assert_array_equal(run("y[t] = __popc(x[t]);", x), [int(v).bit_count() for v in x])
     with pytest.raises(BarrierError, match="does not take part"):
         run("if (t % 2) y[t] = __shfl_xor_sync(~0u, x[t], 1);", x)
 

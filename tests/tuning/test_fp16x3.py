@@ -10,10 +10,11 @@ from fastsgemm.config import HalfConfig
 from fastsgemm.device import DeviceInfo, open_gpu
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
+from fastsgemm.geometry.fp16x3 import tiling
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.database_entries import Tools
-from fastsgemm.problem import DTYPES, Problem
+from fastsgemm.problem import DTYPES, Problem, Sym
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import fp16x3, tuner
 from fastsgemm.tuning.plan import plan_run
@@ -37,8 +38,11 @@ class FormulaTimer:
         if isinstance(config, HalfConfig):
             assert problem.layout == "NT" and str(problem.dtypes) == "bf16xbf16"
             split = (False, False)  # the kernel reads the operands as they lie
-        trans_c = heuristics.orientation(self.device_info, problem, config)
-        return heuristics.predicted_us(known, tile, config, problem, split, trans_c, self.device_info.multiprocessors)
+        multiprocessors = self.device_info.multiprocessors
+        sym = Sym.BOTH if problem.symmetric else Sym.WHOLE
+        trans_c = not sym and heuristics.orientation(self.device_info, problem, config)
+        t = tiling(config, problem.M, problem.N, problem.K, trans_c, multiprocessors, sym)
+        return heuristics.predicted_us(known, tile, t, problem, split, multiprocessors)
 
     def host(self, config, problem, split):
         return self.rates.times.host_us + (2 + any(split)) * self.rates.times.host_kernel_us

@@ -131,7 +131,10 @@ class _Builder:
         assert not isinstance(choice.tile, HalfConfig)
         self.draft, self.operands, self.c, self.source = draft, (a, b), c, source
         self.config = choice.tile
-        self.trans_c, self.sym, self.gram = choice.trans_c, sym, b.transposed.is_transpose_of(a)
+        self.trans_c, self.gram = choice.trans_c, b.transposed.is_transpose_of(a)
+        # A whole Gram product has the bits of one triangle that is stored twice.
+        self.every_tile = self.gram and sym is Sym.WHOLE
+        self.sym = Sym.BOTH if self.every_tile else sym
         self.ldc = c.stored.ld
         self.K = a.shape[1]
         self.first = len(draft.launches)
@@ -217,7 +220,9 @@ class _Builder:
         sym = self.sym if m == n else Sym.WHOLE
         # A block above the diagonal is computed as the transpose of the one below it, so that it has the same bits.
         trans_c = self.trans_c or (self.sym is not Sym.WHOLE and m < n)
-        tiling = geometry.tiling(self.config, M, N, self.K, trans_c, self.draft.traits.multiprocessors, sym)
+        every_tile = self.every_tile and m == n
+        multiprocessors = self.draft.traits.multiprocessors
+        tiling = geometry.tiling(self.config, M, N, self.K, trans_c, multiprocessors, sym, every_tile)
         exceptions = Matrix(self.work, (tiling.tiles,), (1,), name="exceptions")
         self.work_bytes = max(self.work_bytes, tiling.exceptions + tiling.partial_sums)
         source = self.source and self.source.block((m, n), (M, N))
@@ -240,6 +245,7 @@ class _Builder:
         pairs, infos, lines, source = [a.pairs, b.pairs], [a.info, b.info], [t.M, t.N], into.source_arguments
         if isinstance(config, Fp16x3Config):
             constants["SPLIT_BEFORE"] = t.split_before(self.before)
+            constants["EVERY_TILE"] = int(t.every_tile)
         types = [operand.dtype for operand in self.operands]
         if t.trans_c:
             for of_both in (pairs, infos, lines, types):

@@ -7,16 +7,16 @@ measured, it is the number of operations that decides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from fastsgemm.config import HalfConfig
+from fastsgemm.config import Fp16x3Config, HalfConfig
 from fastsgemm.device import DeviceInfo, DeviceTraits
 from fastsgemm.errors import ConfigError, DeviceError, ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import splitting
-from fastsgemm.geometry.fp16x3 import TileConfig, blocks_of
+from fastsgemm.geometry.fp16x3 import TileConfig, Tiling, blocks_of
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.variants import dense_operands, extents_of
 from fastsgemm.heuristics import fp16x3_rates
@@ -102,9 +102,11 @@ def choose(
     tiles = known.tiles
     if direct and known.direct is not None:
         tiles, to_split = known.direct.tiles, (False, False)
-    ms, trans_c, tile = _quickest(known, tiles, problem, to_split, device, Sym.BOTH if triangle else Sym.WHOLE)
+    # The whole of a Gram product can be computed with the bits of one triangle that is stored twice.
+    whole = request.gram and request.sym is Sym.BOTH and known.least_gflop is None
+    ms, trans_c, tile, every_tile = _quickest(known, tiles, problem, to_split, device, request.sym, whole)
     ms *= problem.batch  # one product after the other
-    tensor = replace(ieee, tile=tile, trans_c=trans_c)
+    tensor = replace(ieee, tile=tile, trans_c=trans_c, triangle=triangle and not every_tile)
     if known.least_gflop is None:
         ieee, tensor = (replace(one, tensor_ms=ms) for one in (ieee, replace(tensor, ms=ms)))
     if forced:
@@ -151,9 +153,17 @@ def orientation(device: DeviceTraits, problem: Problem, config: TileConfig) -> b
 
 
 def _quickest(
-    known: Rates, tiles: Sequence[Tile], problem: Problem, split: tuple[bool, bool], device: DeviceInfo, sym: Sym
-) -> tuple[float, bool, TileConfig]:
-    """Return milliseconds, TRANS_C and config of the least predicted time.
+    known: Rates,
+    tiles: Sequence[Tile],
+    problem: Problem,
+    split: tuple[bool, bool],
+    device: DeviceInfo,
+    sym: Sym,
+    whole: bool,
+) -> tuple[float, bool, TileConfig, bool]:
+    """Return milliseconds, TRANS_C and config of the least predicted time, and whether every tile is computed.
+
+    Of a symmetric result that is computed where it is `whole`, too.
 
     The host launches while the device works, so the slower of the two counts. Where that is the host, the time on the
     device decides.
@@ -167,14 +177,26 @@ def _quickest(
             if parts > 1 and parts * _PART_STEPS > problem.K:
                 break
             config = tile.config.replace(SPLIT_K=parts)
-            for trans_c in (False,) if sym else geometry.orientations(config):
-                us = predicted_us(known, tile, config, problem, split, trans_c, device.multiprocessors, sym)
+            for t in _tilings(config, problem, device.multiprocessors, sym, whole):
+                us = predicted_us(known, tile, t, problem, split, device.multiprocessors)
                 least = max(us, known.times.host_us + known.times.host_kernel_us * _kernels(config, split, parts))
-                timed.append((least, us, trans_c, parts, tile.config.BM * tile.config.BN, config))
-    quickest = min(timed, key=lambda one: one[:5])
+                timed.append((least, us, t.trans_c, parts, config.BM * config.BN, t.every_tile, config))
+    quickest = min(timed, key=lambda one: one[:6])
     equal = [one for one in timed if one[0] <= _CLOSE * quickest[0] and one[3] <= quickest[3]]
-    least, _, trans_c, _, _, config = min(equal, key=lambda one: (-one[4], *one[:4]))
-    return 1e-3 * least, trans_c, config
+    least, _, trans_c, _, _, every_tile, config = min(equal, key=lambda one: (one[5], -one[4], *one[:4]))
+    return 1e-3 * least, trans_c, config, every_tile
+
+
+def _tilings(config: TileConfig, problem: Problem, multiprocessors: int, sym: Sym, whole: bool) -> Iterator[Tiling]:
+    """Yield the ways to launch a product with a config."""
+
+    def tiling(trans_c: bool, every_tile: bool = False) -> Tiling:
+        M, N, K = problem.M, problem.N, problem.K
+        return geometry.tiling(config, M, N, K, trans_c, multiprocessors, sym, every_tile)
+
+    yield from map(tiling, (False,) if sym else geometry.orientations(config))
+    if whole and config.SPLIT_K == 1 and isinstance(config, Fp16x3Config):
+        yield tiling(False, every_tile=True)
 
 
 def _kernels(config: TileConfig, split: tuple[bool, bool], parts: int) -> int:
@@ -185,27 +207,28 @@ def _kernels(config: TileConfig, split: tuple[bool, bool], parts: int) -> int:
 def predicted_us(
     known: Rates,
     tile: Tile,
-    config: TileConfig,
+    t: Tiling,
     problem: Problem,
     split: tuple[bool, bool],
-    trans_c: bool,
     multiprocessors: int,
-    sym: Sym = Sym.WHOLE,
 ) -> float:
-    """Return the microseconds that a product takes on the device with this config; see `choose` for the parameters.
+    """Return the microseconds that a product takes on the device, launched with `t`, a tiling with the tile's config.
 
     The device computes while it reads, so the longer of the two counts, and a little more where they are about equal.
     """
     M, N, K = problem.M, problem.N, problem.K
     times = known.times
-    t = geometry.tiling(config, M, N, K, trans_c, multiprocessors, sym)
     waves = -(-t.works // multiprocessors)
-    stores = 2 if sym else 1  # what a tile takes besides its steps is above all its store
+    # What a tile takes besides its steps is above all its store. The parts of a symmetric result are stored once.
+    stores = 1 + (times.mirrored if t.sym is Sym.BOTH and t.parts == 1 and not t.every_tile else 0)
     a, b = problem.dtypes
     launch_us, products = times.launch_us, (3 - (a > 0) - (b > 0)) / 3  # of those that `step_us` has
-    if known.direct is not None and isinstance(config, HalfConfig):
+    if known.direct is not None and isinstance(tile.config, HalfConfig):
         launch_us, products = known.direct.launch_us, 1.0
-    computing = waves * (t.computed_blocks * tile.step_us * products + stores * tile.tile_us)
+    steps_us = t.computed_blocks * tile.step_us * products
+    computing = waves * (steps_us + stores * tile.tile_us)
+    if t.every_tile:  # those that meet the diagonal are computed twice
+        computing += steps_us
     reading = 1e-6 * blocks_of(K) * (M * geometry.line_bytes(a) + N * geometry.line_bytes(b)) / times.read_tb_s
     us = launch_us + float((computing**4 + reading**4) ** 0.25)
     for lines, own, strided, dtype in (

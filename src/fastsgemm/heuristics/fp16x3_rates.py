@@ -68,6 +68,7 @@ class Times(_Part, frozen=True):
     split_columns_tb_s: Positive
     read_tb_s: Positive  # read of split operands
     reduce_tb_s: Positive  # read and written of partial sums
+    mirrored: Positive  # how often `tile_us` a tile takes for the transpose of its sums, which is stored besides
 
 
 class Direct(_Part, frozen=True):

@@ -108,6 +108,14 @@ def _leading_zeros(a: Array) -> Array:
     return zeros
 
 
+def _count_bits(a: Array) -> Array:
+    """Count the bits that are set (popc)."""
+    count = np.zeros(a.shape, np.uint32)
+    for bit in range(32):
+        count += a >> np.uint32(bit) & np.uint32(1)
+    return count
+
+
 def _shift_to_top(a: Array) -> Array:
     """Return the left shift that moves the highest set bit to the top; all ones for zero (bfind.shiftamt)."""
     return np.where(a == 0, np.uint32(0xFFFFFFFF), _leading_zeros(a))
@@ -196,6 +204,7 @@ def _bit_operations() -> dict[str, Operation]:
         unsigned = t.replace("b", "u")
         table[f"bfe.{unsigned}"] = Operation((unsigned, "u32", "u32"), unsigned, _extract_field)
     table["clz.b32"] = Operation(("b32",), "u32", _leading_zeros)
+    table["popc.b32"] = Operation(("b32",), "u32", _count_bits)
     table["brev.b32"] = Operation(("b32",), "b32", _reverse)
     table["bfind.shiftamt.u32"] = Operation(("u32",), "u32", _shift_to_top)
     table["prmt.b32"] = Operation(("b32", "b32", "b32"), "b32", _permute)

@@ -29,7 +29,7 @@ from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.database_entries import Tools
 from fastsgemm.heuristics.fp16x3_rates import Direct, Rates, Tile, Times
-from fastsgemm.problem import DTYPES, Problem
+from fastsgemm.problem import DTYPES, Problem, Sym
 from fastsgemm.request import of_call, resolve
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ _LONG = 8192  # lines and steps of k of the operands that are split and read
 _NARROW = 128  # lines of the other operand
 _ADDED = Problem(4096, 4096, 1024)  # whose partial sums are added
 _PARTS = 4  # of its K
+_SQUARE = 3840  # rows of a symmetric result
 _SHORT_K, _LONG_K = 512, 4  # the least K of a tile's products, and how many times as long the longest is
 _LEAST = 1e-3  # of a time or a rate; a smaller one is noise
 _SECONDS = 0.04  # of each measurement, about
@@ -63,7 +64,7 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     config = first.config
     before, within = (timer.device(config, _SMALL, split) for split in (_NEITHER, _BOTH))
     launch = _fit(device, first, timer, [_SMALL, *_problems_of(device, first)])[2]
-    times = Times(launch, max(_LEAST, within - before), 0.0, 0.0, *4 * [math.inf])
+    times = Times(launch, max(_LEAST, within - before), 0.0, 0.0, math.inf, math.inf, math.inf, math.inf, 0.0)
     fitted = tuple(_fitted(device, tile, timer, launch) for tile in tiles)
     known = Rates(
         schema=1,
@@ -79,6 +80,7 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     if shipped.direct is not None:
         known = replace(known, direct=_direct(device, shipped.direct.tiles, timer))
     known = _with(known, reduce_tb_s=_reduction_rate(known, tile, timer))
+    known = _with(known, mirrored=_mirrored(known, tile, timer))
     known = _with(known, split_rows_tb_s=_split_rate(known, tile, "NN", timer))
     known = _with(known, split_columns_tb_s=_split_rate(known, tile, "TN", timer))
     known = _with(known, read_tb_s=_read_rate(known, timer))
@@ -149,9 +151,18 @@ def _problems_of(device: DeviceInfo, tile: Tile) -> Iterator[Problem]:
 
 def _reduction_rate(known: Rates, tile: Tile, timer: Timer) -> float:
     config = tile.config.replace(SPLIT_K=_PARTS)
-    rest = heuristics.predicted_us(known, tile, config, _ADDED, _NEITHER, False, known.multiprocessors)
+    rest = _predicted_us(known, tile, config, _ADDED)
     moved = ITEM * _ADDED.M * _ADDED.N * (_PARTS + 1)
     return _rate(moved, timer.device(config, _ADDED, _NEITHER) - rest)
+
+
+def _mirrored(known: Rates, tile: Tile, timer: Timer) -> float:
+    """Return the times of `tile_us` that the transposed store takes."""
+    problem = Problem(_SQUARE, _SQUARE, _SHORT_K, symmetric=True)
+    t = geometry.tiling(tile.config, _SQUARE, _SQUARE, _SHORT_K, False, known.multiprocessors, Sym.BOTH)
+    rest = heuristics.predicted_us(known, tile, t, problem, _NEITHER, known.multiprocessors)
+    us = timer.device(tile.config, problem, _NEITHER) - rest
+    return max(_LEAST, us / (-(-t.works // known.multiprocessors) * tile.tile_us))
 
 
 def _split_rate(known: Rates, tile: Tile, layout: str, timer: Timer) -> float:
@@ -166,9 +177,14 @@ def _read_rate(known: Rates, timer: Timer) -> float:
     config = tile.config.replace(SPLIT_K=2)
     problem = Problem(_LONG, config.BN, _LONG)
     idle = replace(tile, step_us=0.0, tile_us=0.0)
-    rest = heuristics.predicted_us(known, idle, config, problem, _NEITHER, False, known.multiprocessors)
+    rest = _predicted_us(known, idle, config, problem)
     moved = LINE_BYTES * blocks_of(problem.K) * (problem.M + problem.N)
     return _rate(moved, timer.device(config, problem, _NEITHER) - rest)
+
+
+def _predicted_us(known: Rates, tile: Tile, config: TileConfig, problem: Problem) -> float:
+    t = geometry.tiling(config, problem.M, problem.N, problem.K, False, known.multiprocessors)
+    return heuristics.predicted_us(known, tile, t, problem, _NEITHER, known.multiprocessors)
 
 
 def _rate(moved: float, us: float) -> float:
@@ -232,7 +248,8 @@ class Timer:
             None if split[0] else split_operand(arrays[0], "A"),
             None if split[1] else split_operand(arrays[1], "B"),
         )
-        request = of_call(resolve("fp16x3", config, "fp16x3"), (not split[0], not split[1]))
+        how = resolve("fp16x3", config, "fp16x3", symmetric=problem.symmetric)
+        request = of_call(how, (not split[0], not split[1]))
         of_a, of_b = (0 if each is None else each.address for each in splits)
 
         def work(held: Any = splits) -> None:  # their memory is freed with them
