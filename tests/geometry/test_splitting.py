@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from fastsgemm.geometry.splitting import SPLIT_THREADS, Side, split_launch
+from fastsgemm.problem import DType
 
 LONGEST = 2**31 - 2**16  # of M, N and K
 H200, CONSUMER = 232448, 101376  # bytes of shared memory that a block may have: sm_90, and sm_86 or sm_120
@@ -82,3 +83,14 @@ def test_the_shared_memory_of_a_split_fits(K, lines, limit):
         abreast = 1 if launch.blocks <= 132 and not other else 2
         assert launch.shared_bytes >= TILE and abreast * (launch.shared_bytes + 1024) <= limit
     assert split_launch([Side(False, 4, lines)], K, True, 132, limit).shared_bytes == 0
+
+
+def test_many_lines_of_16_bits_have_as_many_bytes_on_their_way_as_of_float32():
+    def keeps(lines, K, dtype):
+        sides = [Side(False, 4, lines, dtype), Side(False, 4, 256, DType.F32)]
+        constants = split_launch(sorted(sides, key=lambda side: side.order), K, True, 132, 232448).constants
+        return constants["QUADS"], constants["LINE_THREADS"]
+
+    assert keeps(4096, 6144, DType.F32) == (4, 512) and keeps(4096, 6144, DType.BF16) == (8, 256)
+    assert keeps(256, 6144, DType.BF16) == (4, 512)  # few: the code would take longer to come from memory
+    assert keeps(4096, 2048, DType.F16) == (8, 64) and keeps(1024, 1024, DType.BF16) == (4, 64)

@@ -23,6 +23,7 @@ _COLUMN_FEW_TILES = 4  # of a block: three such blocks fit on an SM that has 227
 _COLUMN_MANY_TILES = 10  # of a part of K: of more, two blocks on an SM would keep too little
 _COLUMN_STAGES = 3  # tiles of a block without clusters, which are the stages of a pipeline
 _OTHER_SHARED = 1024  # bytes: at least what a block takes besides the tiles, and what the device reserves
+_MANY_BLOCKS = 8  # per SM, of contiguous lines: more code for each of them is worth its way from memory
 MAXIMA_THREADS, MAXIMA_LINES = 256, 128  # of a block of column_maxima.cu
 
 
@@ -93,7 +94,10 @@ def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors:
         few = second.strided and cluster * groups <= multiprocessors
         small = second.strided or second.lines < first.lines // 4  # what else the launch splits
         tiles = _column_tiles(K, cluster, few, small, shared_limit)
-    threads, quads = (SPLIT_THREADS, 4) if second.strided else _line_threads(K, any(side.dtype for side in sides))
+    threads, quads = (SPLIT_THREADS, 4) if second.strided else _line_threads(K)
+    many = sum(side.lines for side in sides) * threads >= _MANY_BLOCKS * multiprocessors * SPLIT_THREADS
+    if many and not second.strided and any(side.dtype for side in sides):
+        threads, quads = _line_threads(K, 8)  # so that as many bytes are on their way as of float32
 
     def blocks_of_side(side: Side) -> int:
         if not side.strided:
@@ -111,15 +115,13 @@ def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors:
     return SplitLaunch(constants, first_blocks, blocks, _COLUMN_TILE_BYTES * tiles if first.strided else 0)
 
 
-def _line_threads(K: int, halves: bool) -> tuple[int, int]:
+def _line_threads(K: int, quads: int = 4) -> tuple[int, int]:
     """Return the threads that share a contiguous line, and how many times four elements each of them keeps.
 
-    A line of up to 16384 elements stays in registers. Of elements of 16 bits a thread keeps twice as many, so that as
-    many bytes are on their way.
+    A line of up to 16384 elements stays in registers.
     """
-    few = 8 if halves else 4
-    threads = next((threads for threads in (32, 64, 128, 256) if threads * 4 * few >= K), SPLIT_THREADS)
-    return threads, few if threads * 4 * few >= K else 8
+    threads = next((threads for threads in (32, 64, 128, 256) if threads * 4 * quads >= K), SPLIT_THREADS)
+    return threads, quads if threads * 4 * quads >= K else 8
 
 
 def _column_groups(side: Side) -> int:

@@ -32,6 +32,7 @@ from fastsgemm.request import Request
 FIRST = 80  # sm_80, whose tensor cores the kernels are written for
 MOST_PRODUCTS = 1024  # of a batch: each has several launches of its own
 _SPLIT_K = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+_MOST_PARTS = 8  # of split operands: the scaled sums of more take longer than what they save
 _PART_STEPS = 256  # of k, at least, in a part
 _CLOSE = 1.02  # predicted times that differ by less are equal; of such tiles the largest takes the least power
 
@@ -174,9 +175,10 @@ def _quickest(
         if not tile.serves(max(problem.K, least_k), device.shared_limit):
             continue
         for parts in _SPLIT_K:
-            if parts > 1 and parts * _PART_STEPS > problem.K:
-                break
             config = tile.config.replace(SPLIT_K=parts)
+            most = _SPLIT_K[-1] if isinstance(config, HalfConfig) else _MOST_PARTS
+            if parts > min(most, max(1, problem.K // _PART_STEPS)):
+                break
             for t in _tilings(config, problem, device.multiprocessors, sym, whole):
                 us = predicted_us(known, tile, t, problem, split, device.multiprocessors)
                 least = max(us, known.times.host_us + known.times.host_kernel_us * _kernels(config, split, parts))
@@ -228,7 +230,7 @@ def predicted_us(
     steps_us = t.computed_blocks * tile.step_us * products
     computing = waves * (steps_us + stores * tile.tile_us)
     if t.every_tile:  # those that meet the diagonal are computed twice
-        computing += steps_us
+        computing += steps_us + tile.tile_us
     reading = 1e-6 * blocks_of(K) * (M * geometry.line_bytes(a) + N * geometry.line_bytes(b)) / times.read_tb_s
     us = launch_us + float((computing**4 + reading**4) ** 0.25)
     for lines, own, strided, dtype in (
@@ -238,7 +240,7 @@ def predicted_us(
             rate = times.split_rows_tb_s
             if strided:
                 rate = times.split_columns_tb_s * splitting.columns_share(lines, multiprocessors)
-            us += 1e-6 * 2 * dtype.item * lines * K / rate
+            us += 1e-6 * (ITEM + dtype.item) * lines * K / rate  # half the bytes take three quarters of the time
     if t.parts > 1:
         us += 1e-6 * ITEM * M * N * (t.parts + 1) / times.reduce_tb_s
     return us + (any(split) + (t.parts > 1)) * times.kernel_us
