@@ -17,12 +17,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import generated
-from page_tables import benchmarks, fp16x3, half, headline, machine_code, order, pytorch, simulation, symmetric, tuning
+from page_tables import (
+    benchmarks,
+    fp16x3,
+    half,
+    headline,
+    jax,
+    machine_code,
+    order,
+    pytorch,
+    simulation,
+    symmetric,
+    tuning,
+)
 from page_tables.markdown import NOT_MEASURED, Data, fill
 
 ROOT = Path(__file__).resolve().parent.parent
 _FILES = (
-    "benchmarks", "counters", "counts", "fp16x3", "half", "hostile", "literature", "ncu", "order", "pytorch",
+    "benchmarks", "counters", "counts", "fp16x3", "half", "hostile", "jax", "literature", "ncu", "order", "pytorch",
     "sass", "symmetric",
 )  # fmt: skip
 _OF_SEVERAL = ("benchmarks", "fp16x3", "symmetric")  # NAME-DEVICE.json has a run on another device, for README.md
@@ -53,6 +65,7 @@ def contents(data: Mapping[str, Data | None]) -> dict[str, str]:
         | pytorch.texts(data["pytorch"])
         | symmetric.texts(data["symmetric"])
         | half.texts(data["half"])
+        | jax.texts(data["jax"])
         | hostile_texts(data["hostile"])
         | headline.texts(data)
         | tuning.texts()
@@ -80,7 +93,10 @@ def _keep(run: Data, folder: Path) -> None:
         reduced["benchmarks"] = benchmarks.reduce(run)
     for name, data in reduced.items():
         if data is not None:
-            (folder / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+            path = folder / f"{name}.json"
+            if name == "benchmarks" and path.exists():
+                benchmarks.keep_first_results(data, json.loads(path.read_text(encoding="utf-8")))
+            path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:

@@ -7,7 +7,7 @@ headline = pytest.importorskip("page_tables.headline", reason="tools/ is part of
 NOT_MEASURED = pytest.importorskip("page_tables.markdown", reason="tools/ is part of a checkout only").NOT_MEASURED
 
 X, H100 = {"device": "NVIDIA H200", "date": "2026-01-02"}, {"device": "NVIDIA H100 80GB HBM3", "date": "2026-01-03"}
-NOTHING = dict.fromkeys(("benchmarks", "fp16x3", "symmetric", "order", "pytorch"))
+NOTHING = dict.fromkeys(("benchmarks", "fp16x3", "half", "symmetric", "order", "pytorch"))
 
 
 def run(about, small=200.0):
@@ -69,4 +69,15 @@ def test_a_device_of_an_unknown_architecture_is_refused():
 
 def test_the_stored_data_has_a_row_for_each_kind():
     text = headline.texts(tables.read_data(tables.ROOT))["headline-table"]
-    assert text.count("\n") == 1 + 8 and text.count("| NVIDIA H") == 8
+    kinds = (
+        "small",
+        "memory-bound",
+        "compute-bound",
+        "large",
+        "`fp16x3`",
+        "16-bit",
+        "`sgemm(A, A.T)`",
+        "PyTorch programs",
+    )
+    assert all(f"| {kind}" in text for kind in kinds)
+    assert text.count("| NVIDIA H") == text.count("\n") - 1

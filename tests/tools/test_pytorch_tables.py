@@ -90,3 +90,13 @@ def test_the_stored_runs_have_tables():
     assert {name for name, program in stored.items() if "cases" not in program} <= {
         program for program, _ in pytorch._TABLES.values()
     }
+
+
+def test_heads_and_routers_have_a_line_for_each_way():
+    place = {"device": "NVIDIA X", "torch": "2", "date": "2030-01-01"}
+    mixture = place | {"tokens": 8, "width": 64, "experts": 4, "ms": {"linear_fp32": 1.25}}
+    head = place | {"tokens": 8, "vocabulary": 1000, "ms": {"bfloat16": 2.0}, "errors": {"bfloat16": 0.004}}
+    texts = pytorch.texts({"mixture": mixture, "log_probability": head})
+    assert "4 experts of width 64, 8 tokens" in texts["pytorch-mixture"]
+    assert "| linear_fp32 | 1.2 |" in texts["pytorch-mixture"]
+    assert "| bfloat16 | 2.00 | 4e-03 |" in texts["pytorch-log-probability"]

@@ -113,6 +113,16 @@ def test_a_run_becomes_tables_and_kept_data(checkout, page):
     assert "host parts" not in (checkout / "docs" / "data" / "benchmarks.json").read_text()
 
 
+def test_times_to_the_first_result_are_kept_with_their_date():
+    before = {"device": "X", "date": "2030-01-01", "first": [{"first": "sgemm, warm cache", "ms": 5.0}], "calls": []}
+    data = {"device": "X", "date": "2030-02-02", "first": [], "calls": []}
+    other = dict(data)
+    tables.benchmarks.keep_first_results(data, before)
+    assert "| first result in a fresh process, 2030-01-01 | ms |" in tables.benchmarks.calls_table(data)
+    tables.benchmarks.keep_first_results(other, before | {"device": "Y"})
+    assert other["first"] == []
+
+
 def test_there_is_a_mean_for_each_kind_of_problem(page):
     text = between(page(), "speed")
     assert "| named shapes, tuned | 1 | 1 | 0.80 | 0% | 0% | 0.80 |" in text

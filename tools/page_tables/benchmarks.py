@@ -58,6 +58,12 @@ def reduce(run: Data, ladder: bool = True) -> Data:
     }
 
 
+def keep_first_results(data: Data, before: Data) -> None:
+    """Keep the times to the first result, with their date, where a run on the same device has none."""
+    if not data["first"] and before["device"] == data["device"]:
+        data["first"] = [{"date": before["date"]} | row for row in before["first"]]
+
+
 def ladder_table(data: Data) -> str:
     """Return the ladder's table: the rungs in order, then cuBLAS."""
     literature = data["literature"]
@@ -250,7 +256,8 @@ def calls_table(data: Data) -> str:
     """Return the tables of the host time of a call and of the time to the first result."""
     lines = header("call on 64 x 64 operands", "arrays", "host time, µs")
     lines += [line(f"`{row['call']}`", row["kind"], f"{row['us_per_call']:.2f}") for row in data["calls"]]
-    lines += ["", *header("first result in a fresh process", "ms")]
+    dates = "".join(f", {date}" for date in sorted({row["date"] for row in data["first"] if "date" in row}))
+    lines += ["", *header(f"first result in a fresh process{dates}", "ms")]
     lines += [line(f"`{row['first']}`", f"{row['ms']:.0f}") for row in data["first"]]
     return "\n".join(lines)
 

@@ -72,6 +72,10 @@ def _rows(data: Mapping[str, Data | None]) -> Iterator[tuple[str, str, str, list
     for split in _runs(data, "fp16x3"):
         large = [float(row["times_cublas"]) for row in split["large"]]
         yield _place(split), f"`fp16x3`, {LARGE}", "cuBLAS FP32", large
+    for half in _runs(data, "half"):
+        us = [row["us"] for row in half["rows"]]
+        ratios = [one["cast, cuBLAS FP32"] / one["fp16x3"] for one in us]
+        yield _place(half), "16-bit operands, `fp16x3`", "a cast and cuBLAS FP32", ratios
     for symmetric in _runs(data, "symmetric"):
         ms = [row["ms"] for row in (*symmetric["sizes"], *symmetric["random"])]
         yield _place(symmetric), "`sgemm(A, A.T)`", "SGEMM of cuBLAS", [one["cuBLAS"] / one["ieee"] for one in ms]
@@ -119,7 +123,7 @@ def _supported(data: Mapping[str, Data | None]) -> Iterator[str]:
 
 def _measurements(data: Mapping[str, Data | None]) -> Iterator[Data]:
     """Yield all that has a device and a date."""
-    for name in ("benchmarks", "fp16x3", "symmetric"):
+    for name in ("benchmarks", "fp16x3", "half", "symmetric"):
         yield from _runs(data, name)
     yield from (data["order"] or {}).values()
     yield from (data["pytorch"] or {}).values()

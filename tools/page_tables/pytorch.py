@@ -119,6 +119,16 @@ def _batch_invariance(prompts: Data) -> list[str]:
     return lines + [line(name, f"{count:,} of {prompts['elements']:,}") for name, count in prompts["differing"].items()]
 
 
+def _mixture(block: Data) -> list[str]:
+    step = f"training step, {block['experts']} experts of width {block['width']}, {block['tokens']} tokens; router by"
+    return [*header(step, "ms"), *(line(how, f"{ms:.1f}") for how, ms in block["ms"].items())]
+
+
+def _log_probability(head: Data) -> list[str]:
+    lines = header(f"log-probabilities, {head['tokens']} tokens of {head['vocabulary']:,}; head by", "ms", "error")
+    return lines + [line(how, f"{ms:.2f}", f"{head['errors'][how]:.0e}") for how, ms in head["ms"].items()]
+
+
 def _gpus(several: Data) -> list[str]:
     dtensor, mlp = several["dtensor"], several["mlp"]
     bits = {name: "yes" if same else "no" for name, same in dtensor["same bits"].items()}
@@ -174,4 +184,6 @@ _TABLES: dict[str, tuple[str, Callable[[Data], list[str]]]] = {
     "pytorch-opinfo": ("opinfo", _opinfo),
     "pytorch-batch-invariance": ("batch_invariance", _batch_invariance),
     "pytorch-gpus": ("several_gpus", _gpus),
+    "pytorch-log-probability": ("log_probability", _log_probability),
+    "pytorch-mixture": ("mixture", _mixture),
 }
