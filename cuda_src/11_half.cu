@@ -27,7 +27,7 @@
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int BM = 128;     // rows of C per tile: 64 or 128, 64 per warpgroup
 constexpr int BN = 128;     // columns of C per tile: 16, 32, 64, 128 or 256
-constexpr int STAGES = 6;   // of the ring, (BM + BN) * 128 bytes each: at least 4, and all in 226 KB
+constexpr int STAGES = 6;   // of the ring, (BM + BN) * 128 bytes each: at least 4; see SHARED
 constexpr int GROUP_M = 8;  // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;  // 1: C is column-major
 constexpr int VEC_C = 4;    // floats per store: 4 if C and ldc have 16-byte alignment and TRANS_C = 0, else 1
@@ -158,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0), warpgroup = warp / 4;
     const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);
     const bool split = part_steps < K;
-    const unsigned works = tiles * ((K + part_steps - 1) / part_steps);
+    const unsigned works = tiles * ((unsigned(K) + part_steps - 1u) / part_steps);
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < STAGES; ++stage) {
             mbarrier_init(ring.full(stage), 4);               // one thread of each warp that copies

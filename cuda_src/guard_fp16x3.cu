@@ -33,6 +33,7 @@ constexpr int THREADS = ACROSS * ACROSS;
 constexpr int COPIED = SIDE * BK / THREADS;  // elements of A, and of B, that a thread copies for BK steps
 constexpr int WORDS = 4;                     // of the exceptions that a thread looks at together
 constexpr int WARPS = THREADS / 32;
+static_assert(THREADS == 2 * SIDE, "a thread reads what was left out of one line of a block");
 
 // The rows, or columns, of a block that a thread computes: EACH / 2 in each half of the block.
 __device__ __forceinline__ int place(int thread, int i) {
@@ -119,7 +120,7 @@ __device__ __forceinline__ float left_out_products(const Problem &p, const LeftO
 
 // How a thread copies an operand to shared memory: COPIED elements at a time, of the lines (rows of A or
 // columns of B) from `first` to `end`. Neighbouring threads read neighbours in memory. What lies past the end
-// of the lines is a copy of the thread's last line before, or of the first line: it reaches no element of C.
+// of the lines is a copy of a line that exists: it reaches no element of C.
 template <int TYPE>
 struct Copy {
     const ElementType<TYPE> *x;  // the thread's first element at k = 0
@@ -227,7 +228,7 @@ struct Shared {
 };
 
 // Lay the i-th of the rows of each thread in `stage`, one below the other. Only this is unrolled, so that the
-// code of the others is short. EACH is no loop variable, because the compiler would put `i` in its place.
+// code of the others is short. LANE_ROW is no loop variable, because the compiler would put `i` in its place.
 template <int LANE_ROW = 0>
 __device__ __forceinline__ void write_rows(const float (&acc)[EACH][EACH], float *stage, int i) {
     if constexpr (LANE_ROW < EACH) {

@@ -124,8 +124,8 @@ class Gpu:
         answer = driver.cuDevicePrimaryCtxRetain(device_at(ordinal))
         succeed(f"opening cuda:{ordinal}", answer)
         self._context = answer[1]
-        # Where nothing is current, CUDA's runtime takes the first device. Another one would be PyTorch's current device
-        # from now on.
+        # Where nothing is current, CUDA's runtime takes the first device; making another one current would change
+        # PyTorch's current device.
         if ordinal == 0 and int(driver.cuCtxGetCurrent()[1]) == 0:
             succeed(f"opening cuda:{ordinal}", driver.cuCtxSetCurrent(self._context))
         self.name, self.arch = described(ordinal)

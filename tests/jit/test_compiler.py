@@ -37,6 +37,12 @@ def test_ptx_is_for_old_drivers_and_is_kept(arch, version, monkeypatch):
     assert compiler.ptx(NAIVE, "naive", arch) == code
 
 
+def test_ptx_of_an_architecture_that_is_not_known_declares_what_nvrtc_says(monkeypatch):
+    text = '.version 9.3\n.target sm_103\n\t.pragma "used_bytes_mask 0xfff0";\n'
+    monkeypatch.setattr(compiler, "compile_program", lambda *_, **__: compiler.Compiled(b"", "", text))
+    assert compiler.ptx("for a newer device", "newer", "sm_103").decode() == text
+
+
 def test_ptx_has_no_hint_that_old_drivers_refuse(monkeypatch):
     text = '.version 9.0\n.target sm_90a\n\t.pragma "used_bytes_mask 0xfff0";\n\t.pragma "nounroll";\n'
     monkeypatch.setattr(compiler, "compile_program", lambda *_, **__: compiler.Compiled(b"", "", text))

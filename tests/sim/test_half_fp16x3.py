@@ -298,7 +298,7 @@ DIRECT = {
     "few rows": HalfConfig(BM=64, BN=16, STAGES=14),
     "parts": HalfConfig(BM=64, BN=32, STAGES=7, GROUP_M=2, SPLIT_K=2),
     "two warpgroups": HalfConfig(BM=128, BN=64, STAGES=7, GROUP_M=1),
-    "wide": HalfConfig(BM=64, BN=256, STAGES=4, GROUP_M=1),
+    "wide": HalfConfig(BM=128, BN=256, STAGES=4, GROUP_M=1),
 }
 
 

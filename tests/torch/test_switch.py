@@ -234,6 +234,31 @@ def test_a_mode_of_pytorch_sees_products_of_generated_code(compiler):
     assert counter.get_total_flops() == 2 * 3 * 4 * 5 and counted(turned) == {"mm.out": 1}
 
 
+def test_a_function_mode_sees_products_of_generated_code(compiler):
+    from torch.overrides import TorchFunctionMode
+
+    seen = []
+
+    class Listening(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    with enabled() as turned, Listening():
+        compiler.mm(A, B, out=torch.empty(3, 5))
+    assert seen == [torch.mm] and counted(turned) == {"mm.out": 1}
+
+
+def test_what_another_library_puts_in_the_compiler_stays(compiler, monkeypatch):
+    def others(*operands, out):
+        return torch.mm(*operands, out=out)
+
+    monkeypatch.setattr(compiler, "mm", torch.mm)
+    with enabled():
+        compiler.mm = others
+    assert compiler.mm is others
+
+
 def test_a_compiler_that_is_imported_later_is_found(monkeypatch):
     namespace = SimpleNamespace(mm=torch.mm)
     with enabled() as turned:

@@ -34,7 +34,7 @@ class FormulaTimer:
     def device(self, config, problem, split):
         self.seen.append(problem)
         known = self.rates
-        tile = next(tile for tile in known.every_tile if tile.config == config.kernel)
+        tile = next(tile for tile in known.all_tiles if tile.config == config.kernel)
         if isinstance(config, HalfConfig):
             assert problem.layout == "NT" and str(problem.dtypes) == "bf16xbf16"
             split = (False, False)  # the kernel reads the operands as they lie
@@ -45,7 +45,7 @@ class FormulaTimer:
         return heuristics.predicted_us(known, tile, t, problem, split, multiprocessors)
 
     def host(self, config, problem, split):
-        return self.rates.times.host_us + (2 + any(split)) * self.rates.times.host_kernel_us
+        return self.rates.times.host_us
 
 
 def other(tiles):
@@ -71,7 +71,7 @@ def test_the_rates_of_a_device_are_found(device):
     found = fp16x3.measure(device, TOOLS, timer)
     assert (found.arch, found.device, found.driver, found.least_gflop) == (device.arch, device.name, TOOLS.driver, None)
     assert direct is None or found.direct.launch_us == pytest.approx(direct.launch_us, rel=0.1)
-    for one, expected in zip(found.every_tile, made_of.every_tile, strict=True):
+    for one, expected in zip(found.all_tiles, made_of.all_tiles, strict=True):
         assert (one.config, one.least_k, one.most_k) == (expected.config, expected.least_k, expected.most_k)
         assert one.step_us == pytest.approx(expected.step_us, rel=0.02)
         assert one.tile_us == pytest.approx(expected.tile_us, rel=0.1, abs=0.3)
@@ -90,7 +90,7 @@ def test_tune_stores_what_it_measured(evaluator, data_folder):
     assert f"stored in {outcome.rates_path}" in str(outcome) and "split_rows_tb_s" in str(outcome)
     written = json.loads(json.dumps(outcome.json()))["fp16x3"]
     assert written["device"] == "Fake 9000" and written["tools"]["date"] == outcome.rates.date
-    assert [tile["config"] for tile in written["tiles"]] == [tile.config.constants for tile in outcome.rates.every_tile]
+    assert [tile["config"] for tile in written["tiles"]] == [tile.config.constants for tile in outcome.rates.all_tiles]
 
 
 def test_the_plan_says_what_is_measured():

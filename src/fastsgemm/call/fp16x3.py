@@ -134,6 +134,7 @@ class _Builder:
         self.trans_c, self.gram = choice.trans_c, b.transposed.is_transpose_of(a)
         # A whole Gram product has the bits of one triangle that is stored twice.
         self.every_tile = self.gram and sym is Sym.WHOLE
+        assert not self.every_tile or (isinstance(self.config, Fp16x3Config) and self.config.SPLIT_K == 1)
         self.sym = Sym.BOTH if self.every_tile else sym
         self.ldc = c.stored.ld
         self.K = a.shape[1]

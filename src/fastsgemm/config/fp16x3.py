@@ -52,7 +52,7 @@ class HalfConfig(Config):
     STEPS = 64
     THREADS = Fp16x3Config.THREADS
     SHARED_BYTES = f"{_RING} + BM / 16 * 1280"  # each warp that multiplies lays what it stores in memory of its own
-    LEAST_REGISTERS = "BN / 2 + 64 + 32"  # the sums, and two chains of 64 columns
+    LEAST_REGISTERS = "BN / 2 + 32"  # the sums
     RULES = (
         (
             rules.shared(SHARED_BYTES),

@@ -122,7 +122,7 @@ def panels(lines: int, K: int, others: int, limit: int = WORKSPACE) -> list[tupl
 
 
 class Tiling(Struct, frozen=True):
-    """A product of split operands, as it is launched.
+    """A product of rung 11, as it is launched.
 
     Attributes
     ----------

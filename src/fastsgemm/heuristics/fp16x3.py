@@ -8,6 +8,7 @@ measured, it is the number of operations that decides.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -105,9 +106,9 @@ def choose(
         tiles, to_split = known.direct.tiles, (False, False)
     # The whole of a Gram product can be computed with the bits of one triangle that is stored twice.
     whole = request.gram and request.sym is Sym.BOTH and known.least_gflop is None
-    ms, trans_c, tile, every_tile = _quickest(known, tiles, problem, to_split, device, request.sym, whole)
-    ms *= problem.batch  # one product after the other
-    tensor = replace(ieee, tile=tile, trans_c=trans_c, triangle=triangle and not every_tile)
+    way = _quickest(known, tiles, problem, to_split, device, request.sym, whole)
+    ms = 1e-3 * way.least * problem.batch  # one product after the other
+    tensor = replace(ieee, tile=way.config, trans_c=way.trans_c, triangle=triangle and not way.every_tile)
     if known.least_gflop is None:
         ieee, tensor = (replace(one, tensor_ms=ms) for one in (ieee, replace(tensor, ms=ms)))
     if forced:
@@ -153,6 +154,37 @@ def orientation(device: DeviceTraits, problem: Problem, config: TileConfig) -> b
     return config.BM != config.BN and tiles[1] < tiles[0]
 
 
+class _Way(NamedTuple):
+    """How a product may be launched, and how long it takes.
+
+    Attributes
+    ----------
+    least, us : float
+        Microseconds of a call and, of these, on the device.
+    trans_c : bool
+    parts : int
+        Of K.
+    every_tile : bool
+    config : TileConfig
+    """
+
+    least: float
+    us: float
+    trans_c: bool
+    parts: int
+    every_tile: bool
+    config: TileConfig
+
+    @property
+    def area(self) -> int:
+        """Elements of C in a tile."""
+        return self.config.BM * self.config.BN
+
+    def order(self) -> tuple[float, ...]:
+        """What ways are compared by."""
+        return self.least, self.us, self.trans_c, self.parts, self.area, self.every_tile
+
+
 def _quickest(
     known: Rates,
     tiles: Sequence[Tile],
@@ -161,10 +193,8 @@ def _quickest(
     device: DeviceInfo,
     sym: Sym,
     whole: bool,
-) -> tuple[float, bool, TileConfig, bool]:
-    """Return milliseconds, TRANS_C and config of the least predicted time, and whether every tile is computed.
-
-    Of a symmetric result that is computed where it is `whole`, too.
+) -> _Way:
+    """Return the way of the least predicted time. With `whole`, every tile of a symmetric result may be computed.
 
     The host launches while the device works, so the slower of the two counts. Where that is the host, the time on the
     device decides.
@@ -181,12 +211,10 @@ def _quickest(
                 break
             for t in _tilings(config, problem, device.multiprocessors, sym, whole):
                 us = predicted_us(known, tile, t, problem, split, device.multiprocessors)
-                least = max(us, known.times.host_us + known.times.host_kernel_us * _kernels(config, split, parts))
-                timed.append((least, us, t.trans_c, parts, config.BM * config.BN, t.every_tile, config))
-    quickest = min(timed, key=lambda one: one[:6])
-    equal = [one for one in timed if one[0] <= _CLOSE * quickest[0] and one[3] <= quickest[3]]
-    least, _, trans_c, _, _, every_tile, config = min(equal, key=lambda one: (one[5], -one[4], *one[:4]))
-    return 1e-3 * least, trans_c, config, every_tile
+                timed.append(_Way(max(us, known.times.host_us), us, t.trans_c, parts, t.every_tile, config))
+    quickest = min(timed, key=_Way.order)
+    equal = [way for way in timed if way.least <= _CLOSE * quickest.least and way.parts <= quickest.parts]
+    return min(equal, key=lambda way: (way.every_tile, -way.area, *way.order()))
 
 
 def _tilings(config: TileConfig, problem: Problem, multiprocessors: int, sym: Sym, whole: bool) -> Iterator[Tiling]:
@@ -199,11 +227,6 @@ def _tilings(config: TileConfig, problem: Problem, multiprocessors: int, sym: Sy
     yield from map(tiling, (False,) if sym else geometry.orientations(config))
     if whole and config.SPLIT_K == 1 and isinstance(config, Fp16x3Config):
         yield tiling(False, every_tile=True)
-
-
-def _kernels(config: TileConfig, split: tuple[bool, bool], parts: int) -> int:
-    """Return the kernels of a call: the product, the guard of split operands, what splits, what adds the parts."""
-    return 2 - isinstance(config, HalfConfig) + any(split) + (parts > 1)
 
 
 def predicted_us(

@@ -63,12 +63,11 @@ class Times(_Part, frozen=True):
     launch_us: Positive  # microseconds on the device of a call whose operands were split before, without its tiles
     kernel_us: Positive  # of each further kernel, the one that splits and the one that adds the parts
     host_us: Positive  # on the host, of a call: what a small problem takes on an idle device
-    host_kernel_us: Positive  # on the host, of each of its kernels
     split_rows_tb_s: Positive  # 10^12 bytes a second, read and written by splitting
     split_columns_tb_s: Positive
     read_tb_s: Positive  # read of split operands
     reduce_tb_s: Positive  # read and written of partial sums
-    mirrored: Positive  # how often `tile_us` a tile takes for the transpose of its sums, which is stored besides
+    mirrored: Positive = 1.0  # time to store the transpose of a tile's sums besides, relative to its `tile_us`
 
 
 class Direct(_Part, frozen=True):
@@ -96,7 +95,7 @@ class Rates(_Part, frozen=True, kw_only=True):
     direct: Direct | None = None  # None: the architecture has no kernel for it
 
     @property
-    def every_tile(self) -> tuple[Tile, ...]:
+    def all_tiles(self) -> tuple[Tile, ...]:
         """Those of all kernels of products."""
         return self.tiles if self.direct is None else self.tiles + self.direct.tiles
 

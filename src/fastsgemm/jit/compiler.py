@@ -27,6 +27,7 @@ _locks = tuple(threading.Lock() for _ in range(256))
 
 _HINT = re.compile(r'^[ \t]*\.pragma "used_bytes_mask .*\n', re.MULTILINE)
 _PTX_VERSION = re.compile(r"^\.version .*$", re.MULTILINE)
+_OLDEST_PTX = {100: "8.6", 120: "8.7"}  # by architecture, from sm_100 on; before it is 8.0
 _CACHING = (12, 9)  # the first NVRTC with a cache of its own, whose hits come without a report
 
 
@@ -78,15 +79,19 @@ def compiled(source: str, name: str, arch: str) -> bytes:
 def ptx(source: str, name: str, arch: str) -> bytes:
     """Return the PTX of `source` for `arch`, from the cache or newly compiled, for a driver that compiles it.
 
-    It declares the oldest version of PTX that has all instructions of the architecture, and has no hint that is newer:
-    a driver refuses a version that is newer than itself, as NVRTC's may be.
+    Where it is known, it declares the oldest version of PTX that has all instructions of the architecture, and has no
+    hint that is newer: a driver refuses a version that is newer than itself, as NVRTC's may be.
     """
 
     def make(options: list[str]) -> bytes:
-        text = _HINT.sub("", compile_program(source, name, options, ptx=True).ptx)
-        return _PTX_VERSION.sub(_oldest_ptx(arch), text, count=1).encode()
+        return compile_program(source, name, options, ptx=True).ptx.encode()
 
-    return _cached(make, source, name, arch.replace("sm_", "compute_"))
+    text = _cached(make, source, name, arch.replace("sm_", "compute_")).decode()
+    number = int("".join(filter(str.isdigit, arch)))
+    oldest = "8.0" if number < 100 else _OLDEST_PTX.get(number)
+    if oldest is not None:
+        text = _PTX_VERSION.sub(f".version {oldest}", _HINT.sub("", text), count=1)
+    return text.encode()
 
 
 def _cached(make: Callable[[list[str]], bytes], source: str, name: str, arch: str, stored: bool = False) -> bytes:
@@ -98,11 +103,6 @@ def _cached(make: Callable[[list[str]], bytes], source: str, name: str, arch: st
             code = make(options)
             cache.write(key, code, stored)
     return code
-
-
-def _oldest_ptx(arch: str) -> str:
-    number = int("".join(filter(str.isdigit, arch)))
-    return ".version " + ("8.0" if number < 100 else "8.6" if number < 120 else "8.7")
 
 
 def report(source: str, name: str, arch: str) -> Report:

@@ -17,6 +17,7 @@ import torch
 _COMPILER = "torch._inductor.select_algorithm"
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # generated code gives each an `out`
 
+_MARK = "of_fastsgemm"  # an attribute of the functions that this module makes
 _compilers: dict[str, Callable[..., Any]] = {}  # what the compiler has for them
 _ours: dict[str, Callable[..., Any]] = {}  # what is called in their place
 _lock = threading.RLock()
@@ -45,21 +46,26 @@ def leave() -> None:
 
 
 def renew() -> None:
-    """Do again what was asked for last: the compiler may have been imported since."""
+    """Put the functions of the last `take` in place, also where the compiler was imported after it."""
     with _lock:
         namespace = getattr(sys.modules.get(_COMPILER), "extern_kernels", None)
         for name in _PRODUCTS:
             present = getattr(namespace, name, None)
-            if present is not None:
-                setattr(namespace, name, _ours.get(name, _compilers.setdefault(name, present)))
+            if present is None:
+                continue
+            if not hasattr(present, _MARK):  # the compiler's, or what another library put there
+                _compilers[name] = present
+            setattr(namespace, name, _ours.get(name, _compilers[name]))
 
 
 def _divided(function: Callable[..., Any], name: str, device: str) -> Callable[..., Any]:
     """Return what calls the function on tensors of the device, unless a mode of PyTorch is to see the call."""
-    is_there, modes = attrgetter(f"is_{device}"), torch._C._len_torch_dispatch_stack
+    is_there = attrgetter(f"is_{device}")
+    dispatch_modes, function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
 
     def product(*operands: Any, **named: Any) -> Any:
-        ours = is_there(operands[-1]) and not modes()
+        ours = is_there(operands[-1]) and not dispatch_modes() and not function_modes()
         return (function if ours else _compilers[name])(*operands, **named)
 
+    setattr(product, _MARK, True)
     return product

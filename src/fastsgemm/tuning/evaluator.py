@@ -29,7 +29,7 @@ from fastsgemm.jit import compiler, kernel, source
 from fastsgemm.measure import cublas
 from fastsgemm.measure.cublas import Baseline
 from fastsgemm.measure.stopwatch import Stopwatch
-from fastsgemm.problem import Problem, Sym
+from fastsgemm.problem import DType, Problem, Sym
 from fastsgemm.request import Request
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import fp16x3
@@ -102,6 +102,7 @@ class Evaluator:
         self._kept = set(gpu.kernels)
         self._cubins: dict[Job, bytes] = {}  # compiled but not yet loaded
         self._memory: list[Any] = [None, None, None]  # of A, B and C
+        self._holds: list[DType | None] = [None, None, None]  # the type of the numbers that it was filled with
         self._references: dict[Problem, _Reference] = {}
 
     def close(self) -> None:
@@ -159,6 +160,9 @@ class Evaluator:
             size = math.prod(each.shape)
             if self._memory[place] is None or self._memory[place].shape[1] < size:
                 self._allocate(size, place)
+            if self._holds[place] != each.dtype:
+                _fill(self._memory[place], _as_bfloat16(self._numbers) if each.dtype else self._numbers)
+                self._holds[place] = each.dtype
         return Timer(self, problem, self._memory)
 
     def fp16x3_rates(self) -> Rates:
@@ -166,23 +170,16 @@ class Evaluator:
 
         def operands(problem: Problem) -> fp16x3.Operands:
             self.operands(problem)
-            for array in self._memory[:2] if problem.dtypes.a else ():
-                _fill(array, _as_bfloat16(self._numbers))
             given = views(problem, self._memory)
             return given, [Lent(array, view[1]) for array, view in zip(self._memory, given, strict=True)]
 
-        try:
-            return fp16x3.measure(self.device, self.tools, fp16x3.Timer(self.gpu, self.stopwatch, operands))
-        finally:
-            for array in filter(None, self._memory[:2]):
-                _fill(array, self._numbers)
+        return fp16x3.measure(self.device, self.tools, fp16x3.Timer(self.gpu, self.stopwatch, operands))
 
     def _allocate(self, size: int, place: int) -> None:
         old, self._memory[place] = self._memory[place], None  # there may be no room for a larger one
         if old is not None:
             old.close()
-        self._memory[place] = DeviceArray((1, size), self.gpu, LEGACY_STREAM)
-        _fill(self._memory[place], self._numbers)
+        self._memory[place], self._holds[place] = DeviceArray((1, size), self.gpu, LEGACY_STREAM), None
 
     @cached_property
     def _numbers(self) -> np.ndarray:

@@ -64,7 +64,7 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     config = first.config
     before, within = (timer.device(config, _SMALL, split) for split in (_NEITHER, _BOTH))
     launch = _fit(device, first, timer, [_SMALL, *_problems_of(device, first)])[2]
-    times = Times(launch, max(_LEAST, within - before), 0.0, 0.0, math.inf, math.inf, math.inf, math.inf, 0.0)
+    times = Times(launch, max(_LEAST, within - before), 0.0, math.inf, math.inf, math.inf, math.inf, 0.0)
     fitted = tuple(_fitted(device, tile, timer, launch) for tile in tiles)
     known = Rates(
         schema=1,
@@ -84,9 +84,7 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     known = _with(known, split_rows_tb_s=_split_rate(known, tile, "NN", timer))
     known = _with(known, split_columns_tb_s=_split_rate(known, tile, "TN", timer))
     known = _with(known, read_tb_s=_read_rate(known, timer))
-    host_before, host_within = (timer.host(config, _SMALL, split) for split in (_NEITHER, _BOTH))
-    host_kernel = max(_LEAST, host_within - host_before)
-    return _rounded(_with(known, host_us=max(_LEAST, host_before - 2 * host_kernel), host_kernel_us=host_kernel))
+    return _rounded(_with(known, host_us=timer.host(config, _SMALL, _BOTH)))
 
 
 def _direct(device: DeviceInfo, tiles: Sequence[Tile], timer: Timer) -> Direct:

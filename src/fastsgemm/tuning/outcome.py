@@ -103,7 +103,7 @@ class Outcome:
     def _rates(self) -> list[str]:
         assert self.rates is not None
         lines = ["rung fp16x3: microseconds of a wave of tiles, for 32 steps of k and besides"]
-        lines += [f"{tile.step_us:10.4g} {tile.tile_us:10.4g}  {tile.config!r}" for tile in self.rates.every_tile]
+        lines += [f"{tile.step_us:10.4g} {tile.tile_us:10.4g}  {tile.config!r}" for tile in self.rates.all_tiles]
         lines.append(
             "rung fp16x3: " + ", ".join(f"{name} {value:g}" for name, value in structs.asdict(self.rates.times).items())
         )
@@ -150,7 +150,7 @@ def _measured(r: Rates) -> dict[str, Any]:
             "step_us": t.step_us,
             "tile_us": t.tile_us,
         }
-        for t in r.every_tile
+        for t in r.all_tiles
     ]
     tools = {"driver": r.driver, "nvrtc": r.nvrtc, "date": r.date}
     place = {"arch": r.arch, "device": r.device, "multiprocessors": r.multiprocessors}

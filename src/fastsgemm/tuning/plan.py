@@ -76,7 +76,7 @@ class RunPlan:
                 f"rung {space.rung}: {count} candidates of space {space.name}{' (quick)' if self.quick else ''}"
             )
         if self.rates:
-            tiles = fp16x3_rates.load(self.device.arch).every_tile
+            tiles = fp16x3_rates.load(self.device.arch).all_tiles
             lines.append(f"rung {FP16X3}: the times of {len(tiles)} tiles, and the rates of its other kernels")
         return "\n".join(lines)
 
