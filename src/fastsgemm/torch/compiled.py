@@ -64,7 +64,7 @@ def _divided(function: Callable[..., Any], name: str, device: str) -> Callable[.
     dispatch_modes, function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
 
     def product(*operands: Any, **named: Any) -> Any:
-        ours = is_there(operands[-1]) and not dispatch_modes() and not function_modes()
+        ours = not (dispatch_modes() or function_modes()) and is_there(operands[-1])
         return (function if ours else _compilers[name])(*operands, **named)
 
     setattr(product, _MARK, True)
