@@ -98,6 +98,17 @@ def test_every_tile_has_the_bits_of_one_triangle(config, order_a, order_c, reque
     assert dict(constants)["EVERY_TILE"] == 1
 
 
+@pytest.mark.parametrize("source", [None, "S"])
+def test_every_tile_reads_the_old_values_of_both_triangles(source, request):
+    A, old, asked = drawn(97, 100), drawn(97, 97, seed=2), HOW["wgmma"][0]
+    given = None if source is None else drawn(97, 97, seed=3)
+    one, all_tiles = old.copy(), old.copy()
+    multiply(asked, A, A.T, one, 0.7, -1.5, given, rung_11.machine("sm_90"))
+    request.getfixturevalue("every_tile")
+    multiply(asked, A, A.T, all_tiles, 0.7, -1.5, given, rung_11.machine("sm_90"))
+    same_bits(all_tiles, one)
+
+
 def test_what_is_above_the_diagonal_is_summed_as_its_transpose(every_tile, monkeypatch):
     A, C = drawn(140, 140), np.empty((140, 140), np.float32)
     kernel_texts.change(monkeypatch, lambda text: text.replace("way ? 0 : LO", "LO"), "11_fp16x3.cu")
