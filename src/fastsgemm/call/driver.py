@@ -38,8 +38,10 @@ def multiply(
     alpha: float,
     beta: float,
     split: Sequence[int] = (0, 0),
-) -> None:
+) -> LoadedPlan:
     """Compute C <- alpha * A @ B + beta * C on views of device memory; see `fastsgemm.sgemm` for the errors.
+
+    Return the plan: that of an earlier call like it, with its graphs, or a new one.
 
     Parameters
     ----------
@@ -56,24 +58,13 @@ def multiply(
     split : sequence of two int
         The addresses of A and B as pairs of FP16 numbers, where they were split before.
     """
-    loaded = loaded_plan(gpu, handle, request, operands)
-    (pa, _), (pb, _), (pc, _), *source = operands
-    ps = source[0][0] if source else 0
-    if not loaded.apart(pa, pb, pc, ps):
-        checks.overlap(operands, request.output)
-    split_a, split_b = split
-    loaded.launch(handle, (pa, pb, pc, split_a, split_b, ps), alpha, beta)
-
-
-def loaded_plan(gpu: Gpu, handle: int, request: Request, operands: Sequence[View]) -> LoadedPlan:
-    """Return the plan of a product: that of an earlier call like it, with its graphs, or a new one; see `multiply`."""
     key: tuple[Any, ...]
-    (pa, a), (pb, b), (pc, c), *source = operands
-    if source:
-        [(ps, s)] = source
-        key = (a, b, c, pa & 15, pb & 15, pc & 15, pa == pb, request, s, ps & 15)
+    if len(operands) == 3:
+        (pa, a), (pb, b), (pc, c) = operands
+        ps, key = 0, (a, b, c, pa & 15, pb & 15, pc & 15, pa == pb, request)
     else:
-        key = (a, b, c, pa & 15, pb & 15, pc & 15, pa == pb, request)
+        (pa, a), (pb, b), (pc, c), (ps, source) = operands
+        key = (a, b, c, pa & 15, pb & 15, pc & 15, pa == pb, request, source, ps & 15)
     loaded: LoadedPlan | None = gpu.prepared.get(key)
     if loaded is None:
         plan = make_plan(gpu, request, [meta for _, meta in operands], [address for address, _ in operands])
@@ -81,6 +72,10 @@ def loaded_plan(gpu: Gpu, handle: int, request: Request, operands: Sequence[View
         if len(gpu.prepared) >= _MOST_LOADED:
             gpu.forget_problems()
         gpu.prepared[key] = loaded
+    if not loaded.apart(pa, pb, pc, ps):
+        checks.overlap(operands, request.output)
+    split_a, split_b = split
+    loaded.launch(handle, (pa, pb, pc, split_a, split_b, ps), alpha, beta)
     return loaded
 
 

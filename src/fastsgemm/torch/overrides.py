@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fastsgemm.call import checks
+from fastsgemm.call import driver
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.arrays.torch import MAX_STORAGE_BYTES, allocator, freed
-from fastsgemm.call.driver import loaded_plan
 from fastsgemm.errors import CaptureError, DeviceMemoryError, FastsgemmError, OverlapError
 from fastsgemm.request import Request, of_call
 from fastsgemm.torch import compiled, decisions, products
@@ -244,12 +243,9 @@ class Override:
             return
         switched = gpu.enter()
         try:
-            handle = products.stream_of(gpu)
-            plan = decision.plan or loaded_plan(gpu, handle, of_call(request, output="the output"), operands)
-            if not plan.apart(pa, pb, pc, ps):
-                checks.overlap(operands, "the output")
+            request = of_call(request, output="the output")
+            plan = driver.multiply(gpu, products.stream_of(gpu), request, operands, alpha, beta)
             decision.gpu, decision.plan = gpu, plan
-            plan.launch(handle, (pa, pb, pc, 0, 0, ps), alpha, beta)
         finally:
             if switched:
                 gpu.leave()
