@@ -11,7 +11,7 @@ import json
 import sys
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, to_builtins
 from msgspec.json import Decoder
@@ -150,22 +150,15 @@ def save(rates: Rates) -> Path:
 
 def dumps(rates: Rates) -> str:
     """Return the text of a file: a header, then one line per tile."""
-    header = to_builtins(rates)
-    direct = header.pop("direct", None)
-    text = f"{_opened(header)}{_lines(rates.tiles)}"
-    if rates.direct is not None:
-        text += f',\n"direct": {_opened(direct)}{_lines(rates.direct.tiles)}}}'
-    return f"{text}}}\n"
+    direct = "" if rates.direct is None else f',\n"direct": {_dumped(rates.direct)}'
+    return f"{_dumped(rates, direct)}\n"
 
 
-def _opened(part: dict[str, Any]) -> str:
-    del part["tiles"]
-    return f"{json.dumps(part)[:-1]},\n"
-
-
-def _lines(tiles: tuple[Tile, ...]) -> str:
-    lines = ",\n".join(json.dumps(to_builtins(one) | {"constants": one.config.compiled}) for one in tiles)
-    return f'"tiles": [\n{lines}\n]'
+def _dumped(part: Rates | Direct, rest: str = "") -> str:
+    """Return the text of what has tiles: its other fields, the tiles, and `rest`."""
+    header = {name: value for name, value in to_builtins(part).items() if name not in ("tiles", "direct")}
+    tiles = ",\n".join(json.dumps(to_builtins(one) | {"constants": one.config.compiled}) for one in part.tiles)
+    return f'{json.dumps(header)[:-1]},\n"tiles": [\n{tiles}\n]{rest}}}'
 
 
 def _own(arch: str, device: str) -> Rates | None:

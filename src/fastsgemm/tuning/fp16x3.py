@@ -7,6 +7,7 @@ times of 32 steps of k and of the rest of a tile are those with the least square
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 import sys
@@ -89,7 +90,7 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
 
 def _direct(device: DeviceInfo, tiles: Sequence[Tile], timer: Timer) -> Direct:
     """Return what the kernel of two 16-bit operands takes as they lie."""
-    problems = [Problem(_SMALL.M, _SMALL.N, _SMALL.K, _SMALL.layout, dtypes=_HALVES), *_problems_of(device, tiles[0])]
+    problems = [dataclasses.replace(_SMALL, dtypes=_HALVES), *_problems_of(device, tiles[0])]
     launch = _fit(device, tiles[0], timer, problems)[2]
     return Direct(launch, tuple(_fitted(device, tile, timer, launch) for tile in tiles))
 
