@@ -87,7 +87,7 @@ def test_the_shared_memory_of_a_split_fits(K, lines, limit):
 
 @pytest.mark.parametrize(("lines", "tiles"), [(512, 14), (528, 7), (768, 7), (792, 14), (1056, 14)])
 def test_blocks_that_have_an_sm_alone_fill_their_waves(lines, tiles):
-    """Of 132 SMs. A part of K has twelve tiles, for which one block on an SM has room; each of two has room for seven."""
+    """Of 132 SMs. A part of K has twelve tiles: one block on an SM has room for all, each of two for seven."""
     sides = [Side(True, 4, lines), Side(False, 4, 100)]
     assert split_launch(sides, 11850, True, 132, H200).constants["TILES"] == tiles
 
