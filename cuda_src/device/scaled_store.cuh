@@ -90,27 +90,22 @@ struct StorePass {
     static constexpr int UNROLLED = LOOPS ? 1 : PASSES;
     static_assert(HEIGHT * PITCH <= STORE_SCRATCH, "a pass fits");
 
-    // Lay the sums of a pass in shared memory. Only this is unrolled: code that runs once for each tile is
-    // short enough for its way from memory not to take longer than it does itself. EACH is no loop variable,
-    // because the compiler would put `pass` in its place, and the sums in memory.
+    // Lay the sums of a pass in shared memory. Registers need fixed numbers, so this is written out for each
+    // pass, even where what follows is a loop over them. EACH is a template argument, because the compiler
+    // would replace a loop variable by `pass` and then put the sums in memory.
     template <int EACH = 0>
     static __device__ __forceinline__ void write(const float (&sum)[COLS / 2], float *scratch, int pass) {
         if constexpr (EACH < PASSES) {
             constexpr int first_row = EACH * HEIGHT % 16, first_column = EACH * HEIGHT / 16 * WIDTH;
             const int lane = threadIdx.x % 32;
-            const unsigned mine = shared_address(scratch) + 4 * (lane / 4 * PITCH + lane % 4 * 2);
             if (pass == EACH) {
 #pragma unroll
                 for (int h = 0; h < HEIGHT; h += 8)
 #pragma unroll
                     for (int e = 0; e < WIDTH; e += 8) {
                         const int i = (first_column + e) / 2 + (first_row + h) / 4;
-                        const float values[2] = {sum[i], sum[i + 1]};
-                        if constexpr (LOOPS)
-                            store_shared<2>(mine + 4 * (h * PITCH + e), values);
-                        else
-                            *reinterpret_cast<float2 *>(scratch + (lane / 4 + h) * PITCH + e + lane % 4 * 2) =
-                                make_float2(sum[i], sum[i + 1]);
+                        *reinterpret_cast<float2 *>(scratch + (lane / 4 + h) * PITCH + e + lane % 4 * 2) =
+                            make_float2(sum[i], sum[i + 1]);
                     }
             }
             write<EACH + 1>(sum, scratch, pass);
