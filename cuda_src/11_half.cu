@@ -179,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const unsigned own = ring.base + STAGES * (STAGE + 16) + warp * STORE_SCRATCH * 4 - address;
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
             const Work work(M, N, K, part_steps, tiles, number);
-            float sum[BN / 2] = {};
+            float sum[BN / 2];
             const auto start = [&](float (&chain)[PIECE / 2], const StageGroup<1> &group, int piece) {
                 const unsigned a = ring.data(group.stage[0]) + warpgroup * 64 * 128,
                                b = ring.data(group.stage[0]) + STAGE_A + piece * PIECE * 128;
