@@ -1,12 +1,12 @@
-// Rung 11: sums of scaled FP16 products, promoted to FP32 registers before truncation errors grow. One
-// warpgroup computes 64 x BN of a tile.
+// Rung 11 on Hopper: products on tensor cores in short chains, which are added to FP32 registers before their
+// truncation errors grow (promotion). One warpgroup computes 64 x BN of a tile.
 //
-// Ring is the kernel's ring of stages. Its constants: BN, columns of a tile; PROMOTE_STAGES, stages of a
-// promotion; STAGE_A, bytes of A in a stage; ONE_A and ONE_B, 1 where an operand has no lo. Its functions:
-// data(stage), full(stage) and empty(stage) are shared addresses, next() goes on to the next stage.
+// Ring is the kernel's StageRing, a group of which has the stages between two promotions, with these
+// constants: BN, columns of a tile; STAGE_A, bytes of A in a stage; and for `multiply` ONE_A and ONE_B, 1
+// where an operand has no lo.
 #pragma once
-#include "device/mbarrier.cuh"
 #include "device/split_format.cuh"
+#include "device/stage_ring.cuh"
 #include "device/wgmma.cuh"
 
 // A stage, at `data`, has 32 steps of k: each product takes two wgmmas of 16 steps.
@@ -67,52 +67,25 @@ __device__ __forceinline__ void promote_cross(float (&sum)[COUNT], float (&chain
     warpgroup_fence_operand(sum);
 }
 
-// The stages of the ring between two promotions.
-template <int COUNT>
-struct StageGroup {
-    int stage[COUNT];
-};
-
-template <class Ring>
-__device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> wait_for_group(Ring &ring) {
-    StageGroup<Ring::PROMOTE_STAGES> group;
-#pragma unroll
-    for (int i = 0; i < Ring::PROMOTE_STAGES; ++i) {
-        mbarrier_wait_parity(ring.full(ring.stage), ring.phase);
-        group.stage[i] = ring.stage;
-        ring.next();
-    }
-    return group;
-}
-
-// Mark the stages of a group as empty, once for each warp.
-template <class Ring, int COUNT>
-__device__ __forceinline__ void release(const Ring &ring, const StageGroup<COUNT> &group) {
-    if (threadIdx.x % 32 != 0) return;
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) mbarrier_arrive(ring.empty(group.stage[i]));
-}
-
 // Compute sum = A B where there is one kind of chain: each is promoted while the next one is computed, in two
 // sets of registers. A chain has PIECE columns: BN, or fewer in a tile so wide that two chains of all its
 // columns do not fit beside the sums. start(chain, group, piece) starts the products of a group of stages
 // with such columns. Returns as `multiply` below.
 template <int PIECE, class Ring, class Start>
-__device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply_chains(float (&sum)[Ring::BN / 2],
-                                                                            Ring &ring, int groups,
-                                                                            Start start) {
+__device__ __forceinline__ typename Ring::Group multiply_chains(float (&sum)[Ring::BN / 2], Ring &ring,
+                                                                int groups, Start start) {
     constexpr int COUNT = PIECE / 2, PIECES = Ring::BN / PIECE, LAST = (PIECES - 1) * COUNT;
     static_assert(PIECES * PIECE == Ring::BN, "a tile is whole pieces");
     constexpr int GROUPS = PIECES % 2 + 1;  // an iteration has an even number of chains
     float chains[2][COUNT];
-    StageGroup<Ring::PROMOTE_STAGES> last;
+    typename Ring::Group last;
     clear(sum);
     clear(chains[1]);  // which is promoted while the first chain is computed
 #pragma unroll 1
     for (int i = 0; i < groups; i += GROUPS) {
 #pragma unroll
         for (int j = 0; j < GROUPS && i + j < groups; ++j) {
-            const StageGroup<Ring::PROMOTE_STAGES> group = wait_for_group(ring);
+            const typename Ring::Group group = ring.wait_full();
 #pragma unroll
             for (int piece = 0; piece < PIECES; ++piece) {
                 const int turn = j * PIECES + piece;
@@ -122,7 +95,7 @@ __device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply_chains(floa
                 start(chain, group, piece);
                 wgmma_commit_group();
                 wgmma_wait_group<1>();
-                if (piece == 0 && i + j > 0) release(ring, last);
+                if (piece == 0 && i + j > 0) ring.release(last);
                 promote_high(sum, before, piece > 0 ? (piece - 1) * COUNT : LAST);
             }
             last = group;
@@ -141,23 +114,22 @@ __device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply_chains(floa
 // Of the cross products those with A's lo come first where first_lo is LO, and those with B's where it is 0:
 // the sums are then those of the transposed product with LO, bit by bit.
 template <class Ring>
-__device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply(float (&sum)[Ring::BN / 2], Ring &ring,
-                                                                     int groups, int warpgroup,
-                                                                     unsigned first_lo = LO) {
-    constexpr int COUNT = Ring::BN / 2, STAGES = Ring::PROMOTE_STAGES;
+__device__ __forceinline__ typename Ring::Group multiply(float (&sum)[Ring::BN / 2], Ring &ring, int groups,
+                                                         int warpgroup, unsigned first_lo = LO) {
+    constexpr int COUNT = Ring::BN / 2, STAGES = Ring::Group::COUNT;
     if constexpr (Ring::ONE_A && Ring::ONE_B)  // the set of the cross products is free
         return multiply_chains<Ring::BN>(
-            sum, ring, groups, [&](float (&chain)[COUNT], const StageGroup<STAGES> &group, int) {
+            sum, ring, groups, [&](float (&chain)[COUNT], const typename Ring::Group &group, int) {
 #pragma unroll
                 for (int j = 0; j < STAGES; ++j)
                     multiply_high<Ring>(chain, ring.data(group.stage[j]), warpgroup, j > 0);
             });
     float high_chain[COUNT], cross_chain[COUNT];
     clear(sum);
-    StageGroup<STAGES> last;
+    typename Ring::Group last;
 #pragma unroll 1
     for (int i = 0; i < groups; ++i) {
-        const StageGroup<STAGES> group = wait_for_group(ring);
+        const typename Ring::Group group = ring.wait_full();
         warpgroup_fence_operand(high_chain);
         wgmma_fence();
 #pragma unroll
@@ -169,7 +141,7 @@ __device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply(float (&sum
             multiply_cross<Ring>(cross_chain, ring.data(group.stage[j]), warpgroup, i > 0 || j > 0, first_lo);
         wgmma_commit_group();
         wgmma_wait_group<1>();  // for hi hi, and so for the cross products of the group before
-        if (i > 0) release(ring, last);
+        if (i > 0) ring.release(last);
         last = group;
         promote_high(sum, high_chain);
     }

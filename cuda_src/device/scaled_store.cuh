@@ -1,6 +1,4 @@
-// Rung 11: the end of a tile of C, once its sums are in registers. Layout has the constants BM and BN, rows
-// and columns of a tile; TRANS_C, 1 where C is column-major; VEC_C, floats of a store, 1 or 4; TRIANGLE,
-// which elements of C are stored.
+// Rung 11: the end of a tile of C, once its sums are in registers.
 #pragma once
 #include "device/split_format.cuh"
 #include "device/epilogue.cuh"
@@ -8,6 +6,24 @@
 #include "device/shared_memory.cuh"
 #include "device/source.cuh"
 #include "device/triangle.cuh"
+
+// What a kernel stores: tiles of ROWS x COLUMNS elements, of a C that is column-major with TRANS = 1, VEC
+// floats at a time. See device/triangle.cuh for SYMMETRY.
+template <int ROWS, int COLUMNS, int TRANS, int VEC, int SYMMETRY>
+struct StoreLayout {
+    static constexpr int BM = ROWS, BN = COLUMNS, TRANS_C = TRANS, VEC_C = VEC, SYM = SYMMETRY;
+    static constexpr Triangle TRIANGLE = SYM ? Triangle::LOWER : Triangle::WHOLE;
+    static_assert(VEC_C == 1 || (VEC_C == 4 && !TRANS_C), "C is stored 4 or 16 bytes at a time, along a row");
+    static_assert(SYM >= 0 && SYM <= 3, "see device/triangle.cuh");
+    static_assert(!(SYM && TRANS_C), "with SYM, the transpose of what is stored is stored as well");
+};
+
+// The layout in which the transpose of a symmetric result is stored: where C has a row, it has a column.
+template <class Layout>
+struct MirroredLayout {
+    static constexpr int TRANS_C = !Layout::TRANS_C, VEC_C = Layout::VEC_C;
+    static constexpr Triangle TRIANGLE = upper_of(Layout::SYM);
+};
 
 // Note for the guard kernel whether a tile holds lines with exceptions. By one warp.
 template <class Layout>
@@ -78,7 +94,6 @@ template <class Layout, int COLS>
 struct StorePass {
     static constexpr bool TRANS_C = Layout::TRANS_C;
     static constexpr int VEC = Layout::VEC_C;
-    static_assert(VEC == 1 || VEC == 4, "C is stored 4 or 16 bytes at a time");
     static constexpr int WIDTH = TRANS_C || COLS % 32 != 0 ? 16 : 32;  // columns
     static constexpr int HEIGHT = 256 / WIDTH;                         // rows
     static constexpr int PITCH = WIDTH + WIDTH / 4;  // floats of a row in shared memory: few bank conflicts
@@ -214,13 +229,6 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
     }
 }
 
-// The layout in which the transpose of a symmetric result is stored: where C has a row, it has a column.
-template <class Layout>
-struct Mirrored {
-    static constexpr int TRANS_C = !Layout::TRANS_C, VEC_C = Layout::VEC_C;
-    static constexpr Triangle TRIANGLE = upper_of(Layout::SYM);
-};
-
 // Write the sums where SYM says, a constant of the layout (device/triangle.cuh). Otherwise as store_sums.
 // With `outside` and the lower triangle alone, what is above the diagonal is stored in its place.
 template <class Layout, class Old, int PLACES>
@@ -231,6 +239,6 @@ __device__ __forceinline__ void store_triangles(const float (&sum)[PLACES], floa
     if constexpr (Layout::SYM == 0 || stores_lower(Layout::SYM))
         store_sums<Layout>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc, values, outside);
     if constexpr (stores_upper(Layout::SYM))
-        store_sums<Mirrored<Layout>>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc,
-                                     values.transposed());
+        store_sums<MirroredLayout<Layout>>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc,
+                                           values.transposed());
 }
