@@ -56,7 +56,7 @@ constexpr int SWIZZLE_PERIOD = 1024;  // bytes: tiles begin at multiples
 constexpr int PREFETCHED = STAGES;    // blocks of k that are brought to L2 before the wait
 // Where a warp's rows of A in a stage are too few bytes for what it lays there to store it, it has others.
 constexpr int SCRATCH = ONE_A ? CONSUMERS * 4 * STORE_SCRATCH * 4 : 0;
-constexpr int SHARED = SWIZZLE_PERIOD + STAGES * (STAGE + 16) + SCRATCH;
+constexpr int SHARED = SWIZZLE_PERIOD + StageRing<STAGES, STAGE, 1>::BYTES + SCRATCH;
 // Registers per thread. An SM has 65536, and the compiler gives every thread the same number; the warpgroup
 // that copies releases most of its share to those that multiply.
 constexpr int COPY_REGISTERS = 40;
@@ -73,8 +73,8 @@ static_assert(SHARED <= 232448, "a block has 227 KB of shared memory");
 static_assert(ONE_A || STORE_SCRATCH * 4 <= 16 * 128, "a warp lays what it stores in its rows of a stage");
 
 // The ring of stages, with what device/promoted_wgmma.cuh is compiled for.
-struct Ring : StageRing<STAGES, STAGE> {
-    static constexpr int BN = ::BN, PROMOTE_STAGES = ::PROMOTE_STAGES, STAGE_A = ::STAGE_A;
+struct Ring : StageRing<STAGES, STAGE, PROMOTE_STAGES> {
+    static constexpr int BN = ::BN, STAGE_A = ::STAGE_A;
     static constexpr int ONE_A = ::ONE_A, ONE_B = ::ONE_B;
 };
 
@@ -100,14 +100,9 @@ struct Work {
     __device__ __forceinline__ int last_way() const { return EVERY_TILE && tile.n + BN - 1 > tile.m; }
 };
 
-// What device/scaled_store.cuh is compiled for.
-struct Layout {
-    static constexpr int BM = ::BM, BN = ::BN, TRANS_C = ::TRANS_C, VEC_C = ::VEC_C;
-    static constexpr int SYM = EVERY_TILE ? 2 : ::SYM;  // of a tile that is computed in one way
-    static constexpr Triangle TRIANGLE = SYM ? Triangle::LOWER : Triangle::WHOLE;
-    static_assert(::SYM == 1 || !EVERY_TILE, "both triangles are stored");
-    static_assert(!(SYM && TRANS_C), "with SYM, the transpose of what is stored is stored as well");
-};
+// A tile that is computed in one way has the elements on one side of the diagonal.
+using Layout = StoreLayout<BM, BN, TRANS_C, VEC_C, EVERY_TILE ? 2 : SYM>;
+static_assert(SYM == 1 || !EVERY_TILE, "both triangles are stored");
 
 // The lines of a tile in one block of k, which are one stretch of memory, and then in the next.
 template <int ONE>
@@ -139,7 +134,7 @@ __device__ __forceinline__ void copy_tiles(const unsigned short *pairs_a, const 
 #pragma unroll 1
             for (int i = 0; i < work.groups * PROMOTE_STAGES; ++i) {
                 const unsigned data = ring.data(ring.stage), full = ring.full(ring.stage);
-                mbarrier_wait_parity(ring.empty(ring.stage), ring.phase ^ 1);
+                ring.wait_empty();
                 mbarrier_arrive_expect_tx(full, a.bytes + b.bytes);
                 cp_async_bulk(data, a.from, a.bytes, full);
                 cp_async_bulk(data + STAGE_A, b.from, b.bytes, full);
@@ -179,12 +174,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const bool split = part_blocks < k_blocks;
     const unsigned works = tiles * ((k_blocks + part_blocks - 1) / part_blocks);
     if (threadIdx.x == 0) {
-        for (int stage = 0; stage < STAGES; ++stage) {
-            mbarrier_init(ring.full(stage), 1);
-            mbarrier_init(ring.empty(stage), 4 * CONSUMERS);  // one thread of each warp
-        }
-        fence_mbarrier_init();
-        fence_proxy_async();
+        ring.init(1, 4 * CONSUMERS);  // one thread of each warp that multiplies
         if (SPLIT_BEFORE) prefetch_tile(pairs_a, pairs_b, M, N, k_blocks, part_blocks, tiles);
     }
     __syncthreads();
@@ -210,16 +200,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 const auto last = multiply(sum, ring, work.groups, warpgroup, way ? 0 : LO);
                 // The warp's own rows of A in the last stage: 16 lines of 128 bytes. No other warp's wgmma
                 // reads them, so this warp's wait is enough.
-                const unsigned own =
-                    ONE_A ? ring.base + STAGES * (STAGE + 16) + warp * STORE_SCRATCH * 4 - address
-                          : ring.data(last.stage[0]) + warp * 16 * 128 - address;
+                const unsigned own = ONE_A ? ring.base + Ring::BYTES + warp * STORE_SCRATCH * 4 - address
+                                           : ring.data(last.stage[0]) + warp * 16 * 128 - address;
                 store_triangles<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
                                         work.tile.n, M, N, split ? 1.0f : alpha, split ? nullptr : rows,
                                         split ? nullptr : columns, split ? 0.0f : beta,
                                         C + work.part * part_stride, ldc, old, way);
                 fence_proxy_async();  // before the copies that fill the rows again
                 __syncwarp();
-                release(ring, last);
+                ring.release(last);
             }
         }
     }

@@ -47,12 +47,7 @@ static_assert(THREADS / 32 * STORE_SCRATCH * 4 <= SHARED, "the warps lay what th
 static_assert(BM * PIECES<ONE_A> % THREADS == 0 && BN * PIECES<ONE_B> % THREADS == 0,
               "threads share out the copies");
 
-// What device/scaled_store.cuh is compiled for.
-struct Layout {
-    static constexpr int BM = ::BM, BN = ::BN, TRANS_C = ::TRANS_C, VEC_C = ::VEC_C, SYM = ::SYM;
-    static constexpr Triangle TRIANGLE = SYM ? Triangle::LOWER : Triangle::WHOLE;
-    static_assert(!(SYM && TRANS_C), "with SYM, the transpose of what is stored is stored as well");
-};
+using Layout = StoreLayout<BM, BN, TRANS_C, VEC_C, SYM>;
 
 // Copy LINES lines of one block of k, from line `first` on. They are contiguous, and swizzled already. Lines
 // past the end are zeros.

@@ -42,7 +42,8 @@ constexpr int STEPS = 64;                  // of k in a stage, which are 128 byt
 constexpr int PIECE = BN > 128 ? 64 : BN;  // columns of a chain
 constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;  // bytes
 constexpr int SWIZZLE_PERIOD = 1024;  // bytes: tiles begin at multiples
-constexpr int SHARED = SWIZZLE_PERIOD + STAGES * (STAGE + 16) + CONSUMERS * 4 * STORE_SCRATCH * 4;
+constexpr int SHARED =
+    SWIZZLE_PERIOD + StageRing<STAGES, STAGE, 1>::BYTES + CONSUMERS * 4 * STORE_SCRATCH * 4;
 // Stages that are on their way. A stage that is filled again was released once the one after it was full.
 constexpr int LAG = STAGES - 2;
 constexpr int COPY_REGISTERS = 40, MULTIPLY_REGISTERS = 232;  // see 11_fp16x3.cu
@@ -56,8 +57,8 @@ static_assert(SHARED <= 232448, "a block has 227 KB of shared memory");
 static_assert(TYPE == 1 || TYPE == 2, "operands have 16 bits");
 
 // The ring of stages, with what device/promoted_wgmma.cuh is compiled for.
-struct Ring : StageRing<STAGES, STAGE> {
-    static constexpr int BN = ::BN, PROMOTE_STAGES = 1, STAGE_A = ::STAGE_A;
+struct Ring : StageRing<STAGES, STAGE, 1> {
+    static constexpr int BN = ::BN, STAGE_A = ::STAGE_A;
 };
 
 // What a block works on: a tile of C, and a part of K.
@@ -73,12 +74,7 @@ struct Work {
           stages((min(part_steps, K - first) + STEPS - 1) / STEPS) {}
 };
 
-// What device/scaled_store.cuh is compiled for.
-struct Layout {
-    static constexpr int BM = ::BM, BN = ::BN, TRANS_C = ::TRANS_C, VEC_C = ::VEC_C, SYM = ::SYM;
-    static constexpr Triangle TRIANGLE = SYM ? Triangle::LOWER : Triangle::WHOLE;
-    static_assert(!(SYM && TRANS_C), "with SYM, the transpose of what is stored is stored as well");
-};
+using Layout = StoreLayout<BM, BN, TRANS_C, VEC_C, SYM>;
 
 // A thread's share of the lines of a tile: one piece of 16 bytes, eight steps of k, of every 16th line.
 struct Lines {
@@ -129,7 +125,7 @@ __device__ __forceinline__ void copy_tiles(const unsigned short *A, long long ld
         int steps = min(part_steps, K - work.first);
 #pragma unroll 1
         for (int i = 0; i < work.stages; ++i, steps -= STEPS) {
-            mbarrier_wait_parity(ring.empty(ring.stage), ring.phase ^ 1);
+            ring.wait_empty();
             a.copy<BM>(ring.data(ring.stage), steps);
             b.copy<BN>(ring.data(ring.stage) + STAGE_A, steps);
             cp_async_commit_group();
@@ -159,14 +155,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);
     const bool split = part_steps < K;
     const unsigned works = tiles * ((unsigned(K) + part_steps - 1u) / part_steps);
-    if (threadIdx.x == 0) {
-        for (int stage = 0; stage < STAGES; ++stage) {
-            mbarrier_init(ring.full(stage), 4);               // one thread of each warp that copies
-            mbarrier_init(ring.empty(stage), 4 * CONSUMERS);  // and of each that multiplies
-        }
-        fence_mbarrier_init();
-        fence_proxy_async();
-    }
+    // One thread of each warp that copies, and of each that multiplies.
+    if (threadIdx.x == 0) ring.init(4, 4 * CONSUMERS);
     __syncthreads();
     launch_dependents();
 
@@ -176,11 +166,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         copy_tiles(A, lda, B, ldb, ring, M, N, K, part_steps, tiles, works);
     } else {
         setmaxnreg_inc<MULTIPLY_REGISTERS>();
-        const unsigned own = ring.base + STAGES * (STAGE + 16) + warp * STORE_SCRATCH * 4 - address;
+        const unsigned own = ring.base + Ring::BYTES + warp * STORE_SCRATCH * 4 - address;
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
             const Work work(M, N, K, part_steps, tiles, number);
-            float sum[BN / 2] = {};
-            const auto start = [&](float (&chain)[PIECE / 2], const StageGroup<1> &group, int piece) {
+            float sum[BN / 2];
+            const auto start = [&](float (&chain)[PIECE / 2], const Ring::Group &group, int piece) {
                 const unsigned a = ring.data(group.stage[0]) + warpgroup * 64 * 128,
                                b = ring.data(group.stage[0]) + STAGE_A + piece * PIECE * 128;
 #pragma unroll
@@ -189,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                                                  matrix_descriptor(b + k * STEP), k > 0);
             };
             const auto last = multiply_chains<PIECE>(sum, ring, work.stages, start);
-            release(ring, last);
+            ring.release(last);
             store_triangles<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
                                     work.tile.n, M, N, split ? 1.0f : alpha, nullptr, nullptr,
                                     split ? 0.0f : beta, C + work.part * part_stride, ldc, old);

@@ -1,12 +1,12 @@
-// Rung 11: sums of scaled FP16 products, promoted to FP32 registers before truncation errors grow. One
-// warpgroup computes 64 x BN of a tile.
+// Rung 11 on Hopper: products on tensor cores in short chains, which are added to FP32 registers before their
+// truncation errors grow (promotion). One warpgroup computes 64 x BN of a tile.
 //
-// Ring is the kernel's ring of stages. Its constants: BN, columns of a tile; PROMOTE_STAGES, stages of a
-// promotion; STAGE_A, bytes of A in a stage; ONE_A and ONE_B, 1 where an operand has no lo. Its functions:
-// data(stage), full(stage) and empty(stage) are shared addresses, next() goes on to the next stage.
+// Ring is the kernel's StageRing, a group of which has the stages between two promotions, with these
+// constants: BN, columns of a tile; STAGE_A, bytes of A in a stage; and for `multiply` ONE_A and ONE_B, 1
+// where an operand has no lo.
 #pragma once
-#include "device/mbarrier.cuh"
 #include "device/split_format.cuh"
+#include "device/stage_ring.cuh"
 #include "device/wgmma.cuh"
 
 // A stage, at `data`, has 32 steps of k: each product takes two wgmmas of 16 steps.
@@ -15,171 +15,98 @@ constexpr unsigned LO = 64, STEP = 32;  // bytes from hi to lo, and from 16 step
 // Multiply 32 steps of k from these bytes of A and B on.
 template <class Ring>
 __device__ __forceinline__ void multiply_stage(float (&chain)[Ring::BN / 2], unsigned a, unsigned b,
-                                               bool go_on) {
+                                               bool accumulate) {
     constexpr int LINE_A = LINE_BYTES<Ring::ONE_A>, LINE_B = LINE_BYTES<Ring::ONE_B>;
-    wgmma_mma_async<Ring::BN>(chain, matrix_descriptor<LINE_A>(a), matrix_descriptor<LINE_B>(b), go_on);
+    wgmma_mma_async<Ring::BN>(chain, matrix_descriptor<LINE_A>(a), matrix_descriptor<LINE_B>(b), accumulate);
     wgmma_mma_async<Ring::BN>(chain, matrix_descriptor<LINE_A>(a + STEP), matrix_descriptor<LINE_B>(b + STEP),
                               true);
 }
 
 template <class Ring>
 __device__ __forceinline__ void multiply_high(float (&chain)[Ring::BN / 2], unsigned data, int warpgroup,
-                                              bool go_on) {
+                                              bool accumulate) {
     const unsigned a = data + warpgroup * 64 * LINE_BYTES<Ring::ONE_A>, b = data + Ring::STAGE_A;
-    multiply_stage<Ring>(chain, a, b, go_on);
+    multiply_stage<Ring>(chain, a, b, accumulate);
 }
 
 template <class Ring>
 __device__ __forceinline__ void multiply_cross(float (&chain)[Ring::BN / 2], unsigned data, int warpgroup,
-                                               bool go_on, unsigned first_lo) {
+                                               bool accumulate, unsigned first_lo) {
     const unsigned a = data + warpgroup * 64 * LINE_BYTES<Ring::ONE_A>, b = data + Ring::STAGE_A;
     if constexpr (!Ring::ONE_A && !Ring::ONE_B) {
-        multiply_stage<Ring>(chain, a + first_lo, b + (LO - first_lo), go_on);
+        multiply_stage<Ring>(chain, a + first_lo, b + (LO - first_lo), accumulate);
         multiply_stage<Ring>(chain, a + (LO - first_lo), b + first_lo, true);
     } else if constexpr (!Ring::ONE_A) {
-        multiply_stage<Ring>(chain, a + LO, b, go_on);
+        multiply_stage<Ring>(chain, a + LO, b, accumulate);
     } else if constexpr (!Ring::ONE_B) {
-        multiply_stage<Ring>(chain, a, b + LO, go_on);
+        multiply_stage<Ring>(chain, a, b + LO, accumulate);
     }
 }
 
-// Add a chain to the sums of its columns, the first of which is sum[first].
+// Start all sums, or a chain, from zero.
+template <int COUNT>
+__device__ __forceinline__ void clear(float (&sum)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) sum[i] = 0.0f;
+}
+
+// Add a chain, which is complete, to the sums of its columns, the first of which is sum[first].
 template <int COUNT, int ALL>
-__device__ __forceinline__ void promote_high(float (&sum)[ALL], const float (&chain)[COUNT], int first = 0) {
+__device__ __forceinline__ void promote_high(float (&sum)[ALL], float (&chain)[COUNT], int first = 0) {
+    warpgroup_fence_operand(chain);
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) sum[first + i] = __fadd_rn(sum[first + i], chain[i]);
     warpgroup_fence_operand(sum);
 }
 
 template <int COUNT>
-__device__ __forceinline__ void promote_cross(float (&sum)[COUNT], const float (&chain)[COUNT]) {
+__device__ __forceinline__ void promote_cross(float (&sum)[COUNT], float (&chain)[COUNT]) {
+    warpgroup_fence_operand(chain);
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) sum[i] = __fmaf_rn(chain[i], 1.0f / LO_SCALE, sum[i]);
     warpgroup_fence_operand(sum);
 }
 
-// The stages of the ring between two promotions.
-template <int COUNT>
-struct StageGroup {
-    int stage[COUNT];
-};
-
-template <class Ring>
-__device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> wait_for_group(Ring &ring) {
-    StageGroup<Ring::PROMOTE_STAGES> group;
-#pragma unroll
-    for (int i = 0; i < Ring::PROMOTE_STAGES; ++i) {
-        mbarrier_wait_parity(ring.full(ring.stage), ring.phase);
-        group.stage[i] = ring.stage;
-        ring.next();
-    }
-    return group;
-}
-
-// Mark the stages of a group as empty, once for each warp.
-template <class Ring, int COUNT>
-__device__ __forceinline__ void release(const Ring &ring, const StageGroup<COUNT> &group) {
-    if (threadIdx.x % 32 != 0) return;
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) mbarrier_arrive(ring.empty(group.stage[i]));
-}
-
-// As multiply_chains with chains of all columns.
-template <class Ring, class Start>
-__device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply_whole(float (&sum)[Ring::BN / 2],
-                                                                           Ring &ring, int groups,
-                                                                           Start start_products) {
-    constexpr int COUNT = Ring::BN / 2, STAGES = Ring::PROMOTE_STAGES;
-    float even[COUNT], odd[COUNT];
-    StageGroup<STAGES> last;
-    const auto start = [&](float (&chain)[COUNT]) {
-        const StageGroup<STAGES> group = wait_for_group(ring);
-        warpgroup_fence_operand(chain);
-        wgmma_fence();
-        start_products(chain, group, 0);
-        wgmma_commit_group();
-        return group;
-    };
-    // Promote the chain of the last group, which is complete, and release its stages.
-    const auto finish = [&](float (&chain)[COUNT], const StageGroup<STAGES> &next) {
-        warpgroup_fence_operand(chain);
-        release(ring, last);
-        last = next;
-        promote_high(sum, chain);
-    };
-    last = start(even);
-    int i = 1;
-#pragma unroll 1
-    for (; i + 1 < groups; i += 2) {
-        StageGroup<STAGES> next = start(odd);
-        wgmma_wait_group<1>();
-        finish(even, next);
-        next = start(even);
-        wgmma_wait_group<1>();
-        finish(odd, next);
-    }
-    if (i < groups) {
-        const StageGroup<STAGES> next = start(odd);
-        wgmma_wait_group<1>();
-        finish(even, next);
-        wgmma_wait_group<0>();
-        warpgroup_fence_operand(odd);
-        promote_high(sum, odd);
-    } else {
-        wgmma_wait_group<0>();
-        warpgroup_fence_operand(even);
-        promote_high(sum, even);
-    }
-    return last;
-}
-
-// As multiply_chains with a chain for each piece of the columns of a stage.
-template <int PIECE, class Ring, class Start>
-__device__ __forceinline__ StageGroup<1> multiply_pieces(float (&sum)[Ring::BN / 2], Ring &ring, int stages,
-                                                         Start start_products) {
-    constexpr int COUNT = PIECE / 2, PIECES = Ring::BN / PIECE;
-    static_assert(Ring::PROMOTE_STAGES == 1 && PIECES % 2 == 0, "the two chains take turns in every stage");
-    float chains[2][COUNT];
-    StageGroup<1> last;
-#pragma unroll 1
-    for (int i = 0; i < stages; ++i) {
-        const StageGroup<1> group = wait_for_group(ring);
-#pragma unroll
-        for (int piece = 0; piece < PIECES; ++piece) {
-            float (&chain)[COUNT] = chains[piece % 2], (&before)[COUNT] = chains[1 - piece % 2];
-            warpgroup_fence_operand(chain);
-            wgmma_fence();
-            start_products(chain, group, piece);
-            wgmma_commit_group();
-            wgmma_wait_group<1>();
-            warpgroup_fence_operand(before);
-            if (piece > 0) {
-                promote_high(sum, before, (piece - 1) * COUNT);
-            } else if (i > 0) {
-                release(ring, last);
-                promote_high(sum, before, (PIECES - 1) * COUNT);
-            }
-        }
-        last = group;
-    }
-    wgmma_wait_group<0>();
-    warpgroup_fence_operand(chains[1]);
-    promote_high(sum, chains[1], (PIECES - 1) * COUNT);
-    return last;
-}
-
-// Compute sum += A B where there is one kind of chain: each is promoted while the next one is computed, in
-// two sets of registers. A chain has PIECE columns: BN, or fewer in a tile so wide that two chains of all its
+// Compute sum = A B where there is one kind of chain: each is promoted while the next one is computed, in two
+// sets of registers. A chain has PIECE columns: BN, or fewer in a tile so wide that two chains of all its
 // columns do not fit beside the sums. start(chain, group, piece) starts the products of a group of stages
 // with such columns. Returns as `multiply` below.
 template <int PIECE, class Ring, class Start>
-__device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply_chains(float (&sum)[Ring::BN / 2],
-                                                                            Ring &ring, int groups,
-                                                                            Start start_products) {
-    if constexpr (PIECE == Ring::BN)
-        return multiply_whole(sum, ring, groups, start_products);
+__device__ __forceinline__ typename Ring::Group multiply_chains(float (&sum)[Ring::BN / 2], Ring &ring,
+                                                                int groups, Start start) {
+    constexpr int COUNT = PIECE / 2, PIECES = Ring::BN / PIECE, LAST = (PIECES - 1) * COUNT;
+    static_assert(PIECES * PIECE == Ring::BN, "a tile is whole pieces");
+    constexpr int GROUPS = PIECES % 2 + 1;  // an iteration has an even number of chains
+    float chains[2][COUNT];
+    typename Ring::Group last;
+    clear(sum);
+    clear(chains[1]);  // which is promoted while the first chain is computed
+#pragma unroll 1
+    for (int i = 0; i < groups; i += GROUPS) {
+#pragma unroll
+        for (int j = 0; j < GROUPS && i + j < groups; ++j) {
+            const typename Ring::Group group = ring.wait_full();
+#pragma unroll
+            for (int piece = 0; piece < PIECES; ++piece) {
+                const int turn = j * PIECES + piece;
+                float (&chain)[COUNT] = chains[turn % 2], (&before)[COUNT] = chains[1 - turn % 2];
+                warpgroup_fence_operand(chain);
+                wgmma_fence();
+                start(chain, group, piece);
+                wgmma_commit_group();
+                wgmma_wait_group<1>();
+                if (piece == 0 && i + j > 0) ring.release(last);
+                promote_high(sum, before, piece > 0 ? (piece - 1) * COUNT : LAST);
+            }
+            last = group;
+        }
+    }
+    wgmma_wait_group<0>();
+    if (GROUPS == 2 && groups % 2 == 1)
+        promote_high(sum, chains[0], LAST);
     else
-        return multiply_pieces<PIECE>(sum, ring, groups, start_products);
+        promote_high(sum, chains[1], LAST);
+    return last;
 }
 
 // Compute sum = A B over `groups` groups of stages, for one warpgroup. Return the last group, which the
@@ -187,24 +114,22 @@ __device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply_chains(floa
 // Of the cross products those with A's lo come first where first_lo is LO, and those with B's where it is 0:
 // the sums are then those of the transposed product with LO, bit by bit.
 template <class Ring>
-__device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply(float (&sum)[Ring::BN / 2], Ring &ring,
-                                                                     int groups, int warpgroup,
-                                                                     unsigned first_lo = LO) {
-    constexpr int COUNT = Ring::BN / 2, STAGES = Ring::PROMOTE_STAGES;
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) sum[i] = 0.0f;
+__device__ __forceinline__ typename Ring::Group multiply(float (&sum)[Ring::BN / 2], Ring &ring, int groups,
+                                                         int warpgroup, unsigned first_lo = LO) {
+    constexpr int COUNT = Ring::BN / 2, STAGES = Ring::Group::COUNT;
     if constexpr (Ring::ONE_A && Ring::ONE_B)  // the set of the cross products is free
         return multiply_chains<Ring::BN>(
-            sum, ring, groups, [&](float (&chain)[COUNT], const StageGroup<STAGES> &group, int) {
+            sum, ring, groups, [&](float (&chain)[COUNT], const typename Ring::Group &group, int) {
 #pragma unroll
                 for (int j = 0; j < STAGES; ++j)
                     multiply_high<Ring>(chain, ring.data(group.stage[j]), warpgroup, j > 0);
             });
     float high_chain[COUNT], cross_chain[COUNT];
-    StageGroup<STAGES> last;
+    clear(sum);
+    typename Ring::Group last;
 #pragma unroll 1
     for (int i = 0; i < groups; ++i) {
-        const StageGroup<STAGES> group = wait_for_group(ring);
+        const typename Ring::Group group = ring.wait_full();
         warpgroup_fence_operand(high_chain);
         wgmma_fence();
 #pragma unroll
@@ -216,13 +141,11 @@ __device__ __forceinline__ StageGroup<Ring::PROMOTE_STAGES> multiply(float (&sum
             multiply_cross<Ring>(cross_chain, ring.data(group.stage[j]), warpgroup, i > 0 || j > 0, first_lo);
         wgmma_commit_group();
         wgmma_wait_group<1>();  // for hi hi, and so for the cross products of the group before
-        warpgroup_fence_operand(high_chain);
-        if (i > 0) release(ring, last);
+        if (i > 0) ring.release(last);
         last = group;
         promote_high(sum, high_chain);
     }
     wgmma_wait_group<0>();
-    warpgroup_fence_operand(cross_chain);
     promote_cross(sum, cross_chain);
     return last;
 }

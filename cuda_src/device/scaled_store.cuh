@@ -1,6 +1,4 @@
-// Rung 11: the end of a tile of C, once its sums are in registers. Layout has the constants BM and BN, rows
-// and columns of a tile; TRANS_C, 1 where C is column-major; VEC_C, floats of a store, 1 or 4; TRIANGLE,
-// which elements of C are stored.
+// Rung 11: the end of a tile of C, once its sums are in registers.
 #pragma once
 #include "device/split_format.cuh"
 #include "device/epilogue.cuh"
@@ -8,6 +6,24 @@
 #include "device/shared_memory.cuh"
 #include "device/source.cuh"
 #include "device/triangle.cuh"
+
+// What a kernel stores: tiles of ROWS x COLUMNS elements, of a C that is column-major with TRANS = 1, VEC
+// floats at a time. See device/triangle.cuh for SYMMETRY.
+template <int ROWS, int COLUMNS, int TRANS, int VEC, int SYMMETRY>
+struct StoreLayout {
+    static constexpr int BM = ROWS, BN = COLUMNS, TRANS_C = TRANS, VEC_C = VEC, SYM = SYMMETRY;
+    static constexpr Triangle TRIANGLE = SYM ? Triangle::LOWER : Triangle::WHOLE;
+    static_assert(VEC_C == 1 || (VEC_C == 4 && !TRANS_C), "C is stored 4 or 16 bytes at a time, along a row");
+    static_assert(SYM >= 0 && SYM <= 3, "see device/triangle.cuh");
+    static_assert(!(SYM && TRANS_C), "with SYM, the transpose of what is stored is stored as well");
+};
+
+// The layout in which the transpose of a symmetric result is stored: where C has a row, it has a column.
+template <class Layout>
+struct MirroredLayout {
+    static constexpr int TRANS_C = !Layout::TRANS_C, VEC_C = Layout::VEC_C;
+    static constexpr Triangle TRIANGLE = upper_of(Layout::SYM);
+};
 
 // Note for the guard kernel whether a tile holds lines with exceptions. By one warp.
 template <class Layout>
@@ -78,39 +94,34 @@ template <class Layout, int COLS>
 struct StorePass {
     static constexpr bool TRANS_C = Layout::TRANS_C;
     static constexpr int VEC = Layout::VEC_C;
-    static_assert(VEC == 1 || VEC == 4, "C is stored 4 or 16 bytes at a time");
     static constexpr int WIDTH = TRANS_C || COLS % 32 != 0 ? 16 : 32;  // columns
     static constexpr int HEIGHT = 256 / WIDTH;                         // rows
     static constexpr int PITCH = WIDTH + WIDTH / 4;  // floats of a row in shared memory: few bank conflicts
     static constexpr int ABREAST = (TRANS_C ? HEIGHT : WIDTH) / VEC;  // lanes that store neighbours
     static constexpr int STEPS = 8 / VEC;                             // stores of a lane
     static constexpr int PASSES = 16 * COLS / 256;
-    // The transpose is stored in a loop: the code of all passes would take longer to come from memory.
-    static constexpr bool LOOPS = TRANS_C && Layout::TRIANGLE != Triangle::WHOLE;
+    // A triangle is stored in a loop over the passes. Written out for all of them, its code, which looks at
+    // each element, would take longer to come from memory than it does itself, or need too many registers.
+    static constexpr bool LOOPS = Layout::TRIANGLE != Triangle::WHOLE;
     static constexpr int UNROLLED = LOOPS ? 1 : PASSES;
     static_assert(HEIGHT * PITCH <= STORE_SCRATCH, "a pass fits");
 
-    // Lay the sums of a pass in shared memory. Only this is unrolled: code that runs once for each tile is
-    // short enough for its way from memory not to take longer than it does itself. EACH is no loop variable,
-    // because the compiler would put `pass` in its place, and the sums in memory.
+    // Lay the sums of a pass in shared memory. Registers need fixed numbers, so this is written out for each
+    // pass, even where what follows is a loop over them. EACH is a template argument, because the compiler
+    // would replace a loop variable by `pass` and then put the sums in memory.
     template <int EACH = 0>
     static __device__ __forceinline__ void write(const float (&sum)[COLS / 2], float *scratch, int pass) {
         if constexpr (EACH < PASSES) {
             constexpr int first_row = EACH * HEIGHT % 16, first_column = EACH * HEIGHT / 16 * WIDTH;
             const int lane = threadIdx.x % 32;
-            const unsigned mine = shared_address(scratch) + 4 * (lane / 4 * PITCH + lane % 4 * 2);
             if (pass == EACH) {
 #pragma unroll
                 for (int h = 0; h < HEIGHT; h += 8)
 #pragma unroll
                     for (int e = 0; e < WIDTH; e += 8) {
                         const int i = (first_column + e) / 2 + (first_row + h) / 4;
-                        const float values[2] = {sum[i], sum[i + 1]};
-                        if constexpr (LOOPS)
-                            store_shared<2>(mine + 4 * (h * PITCH + e), values);
-                        else
-                            *reinterpret_cast<float2 *>(scratch + (lane / 4 + h) * PITCH + e + lane % 4 * 2) =
-                                make_float2(sum[i], sum[i + 1]);
+                        *reinterpret_cast<float2 *>(scratch + (lane / 4 + h) * PITCH + e + lane % 4 * 2) =
+                            make_float2(sum[i], sum[i + 1]);
                     }
             }
             write<EACH + 1>(sum, scratch, pass);
@@ -218,13 +229,6 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
     }
 }
 
-// The layout in which the transpose of a symmetric result is stored: where C has a row, it has a column.
-template <class Layout>
-struct Mirrored {
-    static constexpr int TRANS_C = !Layout::TRANS_C, VEC_C = Layout::VEC_C;
-    static constexpr Triangle TRIANGLE = upper_of(Layout::SYM);
-};
-
 // Write the sums where SYM says, a constant of the layout (device/triangle.cuh). Otherwise as store_sums.
 // With `outside` and the lower triangle alone, what is above the diagonal is stored in its place.
 template <class Layout, class Old, int PLACES>
@@ -235,6 +239,6 @@ __device__ __forceinline__ void store_triangles(const float (&sum)[PLACES], floa
     if constexpr (Layout::SYM == 0 || stores_lower(Layout::SYM))
         store_sums<Layout>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc, values, outside);
     if constexpr (stores_upper(Layout::SYM))
-        store_sums<Mirrored<Layout>>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc,
-                                     values.transposed());
+        store_sums<MirroredLayout<Layout>>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc,
+                                           values.transposed());
 }

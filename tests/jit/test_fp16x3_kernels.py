@@ -56,6 +56,15 @@ def test_the_products_on_hopper_have_the_registers_that_they_hand_over(number):
     assert report.registers * 128 * (consumers + 1) >= 128 * (COPY + consumers * MULTIPLY), (constants, report)
 
 
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("every_tile", [1, 0])
+@pytest.mark.parametrize(("vec_c", "source"), [(4, 1), (1, 0), (4, 4), (1, 1), (4, 0)])
+def test_those_of_symmetric_results_keep_their_sums_in_registers(vec_c, source, every_tile):
+    how = {"TRANS_C": 0, "VEC_C": vec_c, "SOURCE": source, "SPLIT_BEFORE": 0, "SYM": 1, "EVERY_TILE": every_tile}
+    most = max(tiles("sm_90"), key=lambda config: (config.BN, config.BM))
+    assert faults([(file_of(most), most.compiled | how | FLOAT32, "sm_90")]) == []
+
+
 @pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("pair", ["bf16xf32", "f32xbf16", "bf16xbf16"])
 @pytest.mark.parametrize("number", range(len(tiles("sm_90"))))

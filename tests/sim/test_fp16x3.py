@@ -354,10 +354,7 @@ def launch(monkeypatch, kernel, old, new, missing=0):
     return worst(C, A, B, 1.0, 0.0, C)
 
 
-FULL, EMPTY = (
-    "mbarrier_wait_parity(ring.full(ring.stage), ring.phase);",
-    "mbarrier_wait_parity(ring.empty(ring.stage), ring.phase ^ 1);",
-)
+FULL, EMPTY = "mbarrier_wait_parity(full(stage), phase);", "mbarrier_wait_parity(empty(stage), phase ^ 1);"
 COPIES = "  // all threads' copies"
 LEFT_OUT = {
     "wait for copies": ("mma", "cp_async_wait_group<STAGES - 2>();", "", RaceError, "asynchronous copy"),
@@ -366,17 +363,17 @@ LEFT_OUT = {
     "wait for the second full stage": ("wgmma", FULL, "if (i == 0) " + FULL, RaceError, "bulk copy is in flight"),
     "wait for an empty stage": ("wgmma", EMPTY, "", RaceError, "copies to shared memory"),
     "wrong parity": ("wgmma", EMPTY, EMPTY.replace(" ^ 1", ""), EndlessWaitError, "never ends"),
-    "release": ("wgmma", "if (i > 0) release(ring, last);", "", EndlessWaitError, "never ends"),
+    "release": ("wgmma", "if (i > 0) ring.release(last);", "", EndlessWaitError, "never ends"),
     "wait for hi hi": ("wgmma", "wgmma_wait_group<1>();", "", UnfinishedProductError, "uses the registers"),
     "wait at the end": ("wgmma", "wgmma_wait_group<0>();", "", UnfinishedProductError, "uses the registers"),
     "fence": ("wgmma", "wgmma_fence();", "", UnfinishedProductError, "since the last wgmma.fence"),
     "commit": ("wgmma", "wgmma_commit_group();", "", UnfinishedProductError, "uses the registers"),
     "an arrival": ("wgmma", "4 * CONSUMERS);  // one", "3);  // one", RaceError, "which warp 3 reads"),
     # blockIdx.z is 0; a constant 0 crashes NVRTC 13.0.
-    "room for an arrival": ("wgmma", "_init(ring.full(stage), 1)", "_init(ring.full(stage), blockIdx.z)",
+    "room for an arrival": ("wgmma", "ring.init(1,", "ring.init(blockIdx.z,",
                             BarrierError, "once too often"),
     "barrier after making": ("wgmma", "__syncthreads();", "", RaceError, "since it was made"),
-    "room for the barriers": ("wgmma", "base + STAGES * STAGE + stage * 8", "base + stage * 8",
+    "room for the barriers": ("wgmma", "base + STAGES * STAGE + i * 8", "base + i * 8",
                               SharedAccessError, "over a memory barrier"),
 }  # fmt: skip
 

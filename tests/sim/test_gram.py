@@ -126,26 +126,31 @@ def test_a_source_that_is_not_symmetric(how):
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("sym", [Sym.BOTH, Sym.LOWER, Sym.UPPER])
-def test_panels_of_rung_11(sym, monkeypatch):
-    """An operand that is too large is split in parts, and blocks across the diagonal have the same bits."""
+@pytest.mark.parametrize(
+    ("sym", "triangle"), [(Sym.BOTH, True), (Sym.LOWER, True), (Sym.UPPER, True), (Sym.BOTH, False)]
+)
+def test_panels_of_rung_11(sym, triangle, monkeypatch, request):
+    """An operand that is too large is split in parts, and the result has the bits of one that is not."""
+    A, before, machine = drawn(70, 96), drawn(70, 70, seed=2), rung_11.machine("sm_90")
+    A[3, 5], A[68, :9], A[66, 7] = 1e-20, 1e-15, 1e-18
+    asked = resolve(config=Fp16x3Config(BM=64, BN=16, STAGES=4))
+    C, whole = before.copy(), np.empty_like(before)
+    multiply(asked, A, A.T, whole, 1.0, 0.0, None, machine)
+    same_bits(whole, whole.T)
+    assert np.abs(whole - A.astype(np.float64) @ A.T).max() < 1e-4
     panels = geometry.panels
     monkeypatch.setattr(geometry, "_PANEL", 32)
     monkeypatch.setattr(geometry, "panels", lambda lines, K, others: panels(lines, K, others, 30_000))
-    A, before = drawn(70, 96), drawn(70, 70, seed=2)
-    A[3, 5], A[68, :9], A[66, 7] = 1e-20, 1e-15, 1e-18
-    request = resolve(config=Fp16x3Config(BM=64, BN=16, STAGES=4))
-    C, whole = before.copy(), np.empty_like(before)
-    own = Request(request.rung, request.config, request.precision, symmetric=sym)
-    reports = multiply(own, A, A.T, C, 1.0, 0.0, None, rung_11.machine("sm_90"))
+    if not triangle:
+        request.getfixturevalue("every_tile")
+    own = Request(asked.rung, asked.config, asked.precision, symmetric=sym)
+    reports = multiply(own, A, A.T, C, 1.0, 0.0, None, machine)
     count = len(geometry.panels(70, 96, 70))
-    products = sum(launch.kernel.file == "11_fp16x3.cu" for launch, _ in reports)
-    assert count > 2 and products == (count**2 if sym is Sym.BOTH else count * (count + 1) // 2)
-    multiply(request, A, A.T, whole, 1.0, 0.0, None, rung_11.machine("sm_90"))
-    same_bits(whole, whole.T)
+    products = [dict(each.kernel.constants) for each, _ in reports if each.kernel.file == "11_fp16x3.cu"]
+    assert count > 2 and len(products) == (count**2 if sym is Sym.BOTH else count * (count + 1) // 2)
+    assert sum(each["EVERY_TILE"] for each in products) == (0 if triangle else count)  # those on the diagonal
     kept = {Sym.BOTH: np.ones(C.shape, bool), Sym.LOWER: np.tri(70, dtype=bool), Sym.UPPER: np.tri(70, dtype=bool).T}
     same_bits(C, np.where(kept[sym], whole, before))
-    assert np.abs(whole - A.astype(np.float64) @ A.T).max() < 1e-4
 
 
 @pytest.mark.parametrize("rung", [rung.name for rung in rungs.RUNGS if rung.name != "fp16x3"])

@@ -246,19 +246,18 @@ def test_sgemm_takes_operands_without_a_unit_stride_and_a_16_bit_out(arch, pair)
     np.testing.assert_array_equal(as_float32(out), as_float32(of_type(DTYPES[pair].a, whole)))
 
 
-WAITS = "wgmma_wait_group<1>();\n        finish("
+FULL, EMPTY = "mbarrier_wait_parity(full(stage), phase);", "mbarrier_wait_parity(empty(stage), phase ^ 1);"
+RELEASE = "if (piece == 0 && i + j > 0) ring.release(last);"
 LEFT_OUT = {  # of the products of two 16-bit operands
-    "wait for the chain before": (WAITS, "finish(", UnfinishedProductError, "uses the registers"),
+    "wait for the chain before": (
+        f"wgmma_wait_group<1>();\n                {RELEASE}", RELEASE, UnfinishedProductError, "uses the registers",
+    ),
     "wait at the end": ("wgmma_wait_group<0>();", "", UnfinishedProductError, "uses the registers"),
     "fence": ("wgmma_fence();", "", UnfinishedProductError, "since the last wgmma.fence"),
     "commit": ("wgmma_commit_group();", "", UnfinishedProductError, "uses the registers"),
-    "release": ("release(ring, last);\n        last = next;", "last = next;", EndlessWaitError, "never ends"),
-    "wait for a full stage": (
-        "mbarrier_wait_parity(ring.full(ring.stage), ring.phase);", "", KernelFault, "bulk copy",
-    ),
-    "wait for an empty stage": (
-        "mbarrier_wait_parity(ring.empty(ring.stage), ring.phase ^ 1);", "", RaceError, "copies to shared memory",
-    ),
+    "release": (RELEASE, "", EndlessWaitError, "never ends"),
+    "wait for a full stage": (FULL, "", KernelFault, "bulk copy"),
+    "wait for an empty stage": (EMPTY, "", RaceError, "copies to shared memory"),
 }  # fmt: skip
 
 
@@ -398,12 +397,10 @@ DIRECT_LEFT_OUT = {
     "fence for the tensor cores": (ANNOUNCED, "    __syncwarp();", RaceError, "not waited for, or not fenced"),
     "wait for copies": ("cp_async_wait_group<LAG>();\n", "\n", RaceError, "not waited for, or not fenced"),
     "wait at the end": ("cp_async_wait_group<0>();\n", "\n", KernelFault, None),
-    "wait for an empty stage": (
-        "mbarrier_wait_parity(ring.empty(ring.stage), ring.phase ^ 1);", "", KernelFault, None,
-    ),
-    "wait for a full stage": ("mbarrier_wait_parity(ring.full(ring.stage), ring.phase);", "", KernelFault, None),
-    "an arrival": ("mbarrier_init(ring.full(stage), 4);", "mbarrier_init(ring.full(stage), 3);", KernelFault, None),
-    "release": ("release(ring, last);\n            store", "store", EndlessWaitError, "never ends"),
+    "wait for an empty stage": (EMPTY, "", KernelFault, None),
+    "wait for a full stage": (FULL, "", KernelFault, None),
+    "an arrival": ("ring.init(4,", "ring.init(3,", KernelFault, None),
+    "release": ("ring.release(last);\n            store", "store", EndlessWaitError, "never ends"),
     "too many stages under way": ("LAG = STAGES - 2", "LAG = STAGES - 0", EndlessWaitError, "never ends"),
 }  # fmt: skip
 
