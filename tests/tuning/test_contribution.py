@@ -213,7 +213,7 @@ def test_the_name_of_an_architecture_is_no_path(exported, verify, tmp_path, monk
 
 def test_a_missing_file_is_one_line(cli, tmp_path):
     code, _, err = cli("--verify", str(tmp_path / "none.json"))
-    assert code == 2 and err.count("\n") == 1 and "cannot be read" in err
+    assert code == 2 and err.count("\n") == 1 and "none.json cannot be read: No such file" in err
 
 
 @pytest.mark.parametrize("text", ["# no JSON", '{"date": 1}'])

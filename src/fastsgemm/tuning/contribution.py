@@ -206,7 +206,7 @@ def read(path: Path) -> tuple[Contribution, Content]:
     try:
         text = private_files.read(path, _MOST_BYTES, private=False)
     except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error}") from error
+        raise RecordError(f"{path} cannot be read: {error.strerror or error}") from error
     try:
         contribution: Contribution = strict_json.decode(text, Contribution)
         strict_json.refuse_duplicates(text)
