@@ -222,7 +222,7 @@ def test_an_unknown_rung(C, rung):
 def test_a_config_of_another_type(C):
     given = {"BM": 8, "BN": 8}
     refuses(ConfigError, "config must be a fastsgemm.Config, got dict", A, B, C=C, config=given)
-    message = "config must be a fastsgemm.BlockConfig for rung coalesced, got dict"
+    message = "config must be a fastsgemm.Config, such as the BlockConfig of rung coalesced, got dict"
     refuses(ConfigError, message, A, B, C=C, config=given, rung=2)
 
 
