@@ -349,7 +349,10 @@ class GlobalMemory:
 
 
 def _check(name: str, region: Region) -> None:
-    array, item = region.array, region.array.itemsize
+    array = getattr(region, "array", None)
+    if not isinstance(array, np.ndarray):
+        raise LaunchError(f"operand {name} must be a Region of a NumPy array, got {region!r:.80}")
+    item = array.itemsize
     if item not in (1, 2, 4, 8) or any(stride % item for stride in array.strides) or misalignment(array) % item:
         raise LaunchError(
             f"operand {name} of {array.dtype} with strides {array.strides} does not lie as a device's can"
