@@ -336,7 +336,7 @@ TAIL, LINES, LAYOUTS, BANDWIDTH, GUARD, SHARED = range(6)  # the places of the n
     ("place", "value", "fault"),
     [
         (TAIL, [-1.0, 0.0], ">= 0.0"),
-        (LINES, [[], []], "lines twice, one a load, got"),
+        (LINES, [[], []], "lines twice, one per load, got"),
         (LINES, [[[0.1]] * 3] * 2, "length 2 to 4"),
         (LAYOUTS, [], "length 3"),
         (BANDWIDTH, [0] * 4, ">= 1e-30"),

@@ -150,7 +150,7 @@ def more_shared_memory(data):
         (without_checks, "not checked"),
         (without_cublas, "no speed relative to cuBLAS"),
         (hand_picked, "a record is hand-picked, not measured"),
-        (more_shared_memory, "464896 bytes of shared memory a block, sm_90 has 232448"),
+        (more_shared_memory, "464896 bytes of shared memory per block, sm_90 has 232448"),
     ],
 )
 def test_a_file_that_is_not_believable_is_refused(exported, verify, change, reason):
