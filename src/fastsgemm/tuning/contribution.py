@@ -233,8 +233,8 @@ def rates_of(contribution: Contribution) -> Rates | None:
 
 def faults(contribution: Contribution, content: Content) -> list[str]:
     """Return everything that speaks against a contribution, as far as the file itself shows it."""
-    lines = faults_of_file(database.dumps(content), contribution.machine.arch)
     arch = contribution.machine.arch
+    lines = faults_of_file(database.dumps(content), arch)
     limit = database.shipped(arch).shared_limit
     if limit and content.shared_limit != limit:
         lines.append(f"{content.shared_limit} bytes of shared memory per block, {arch} has {limit}")
