@@ -57,6 +57,7 @@ default_role = "py:obj"  # `name` in a docstring is a link, if the page of the A
 numpydoc_validation_checks = {"GL08", "SS01"}
 numpydoc_validation_exclude = {r"\.__init__$", r"\.__eq__$", r"\.__hash__$", r"\.__repr__$", r"\.__str__$"}
 
+smartquotes = False  # pages and docstrings name options such as --size, and values such as "fp16x3"
 highlight_language = "none"  # most blocks without a language are commands
 html_theme = "furo"
 html_title = f"fastsgemm {release}"

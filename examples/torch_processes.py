@@ -1,4 +1,4 @@
-"""What the three programs for several devices share: one process a device, options, times, and the printed result."""
+"""What the three programs for several devices share: one process per device, options, times, and the printed result."""
 
 import argparse
 import json

@@ -198,6 +198,11 @@ def test_what_names_no_constants_is_refused(config, capsys):
     assert "expected NAME=NUMBER,..., each name once, such as BM=64,BN=64" in capsys.readouterr().err
 
 
+def test_constants_without_their_rung_are_refused(fresh_machine, capsys):
+    assert main(["ladder", "--device", "sim", "--config", "BM=64"]) == 2
+    assert "--config names constants of one kernel; name that, too" in capsys.readouterr().err
+
+
 def test_the_host_has_no_constants_to_try(on_host, capsys):
     assert main(["ladder", "--config", "BM=64"]) == 2
     assert "--config tries constants of kernels, which do not run on the host" in capsys.readouterr().err
@@ -279,7 +284,7 @@ def test_ladder_of_a_size(on_host, capsys, size, extents):
 def test_a_size_that_is_none(capsys, size):
     with pytest.raises(SystemExit, match="2"):
         main(["ladder", f"--size={size}"])
-    assert "a problem is written N, M,N,K or M,N,K,LAYOUT" in capsys.readouterr().err
+    assert "a problem is written N or M,N,K[,LAYOUT]" in capsys.readouterr().err
 
 
 def test_an_unknown_rung_lists_those_there_are(capsys):

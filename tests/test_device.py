@@ -187,7 +187,7 @@ def test_with_a_simulated_device_no_other_is_opened(driver_of, monkeypatch):
     driver_of()
     monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
     with pytest.raises(
-        DeviceError, match=r"FASTSGEMM_DEVICE=sim accepts host arrays only, .* needs cuda:0; .* unset the variable"
+        DeviceError, match=r"FASTSGEMM_DEVICE=sim takes host arrays only, .* needs cuda:0; unset the variable"
     ):
         device.open_gpu(0)
 

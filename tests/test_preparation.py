@@ -185,7 +185,7 @@ def test_a_kernel_that_cannot_be_compiled_is_an_error_and_ends_the_others(gpu, m
     [
         ((range(8), 64, 64), ShapeError, "got \\(0, 64, 64\\)"),
         ((64, 64, 64, "NX"), ShapeError, "NX"),
-        ((range(1, 1), 64, 64), ShapeError, "1 to 65536 problems, got none"),
+        ((range(1, 1), 64, 64), ShapeError, "1 to 65536 problems, got none, because a range is empty"),
         (
             (range(1, 10**9), range(1, 10**9), 64),
             ShapeError,
@@ -528,7 +528,7 @@ def test_a_range_includes_its_ends(text, expected):
     ],
 )
 def test_what_is_no_range_is_refused(text):
-    with pytest.raises(ShapeError, match=r"1\.\.8192"):
+    with pytest.raises(ShapeError, match=r"such as 1\.\.512,4096,4096,NT: a number may be a range"):
         preparation.parse(text)
 
 

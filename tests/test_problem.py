@@ -52,7 +52,7 @@ def test_a_problem_is_read(text, problem):
     ],
 )  # fmt: skip
 def test_what_is_no_problem_is_refused(text):
-    with pytest.raises(ShapeError, match="M,N,K or M,N,K,LAYOUT, for a batch with ,xCOUNT after it"):
+    with pytest.raises(ShapeError, match=r"N or M,N,K\[,LAYOUT\]\[,DTYPES\]\[,xCOUNT\], such as"):
         parse(text)
 
 

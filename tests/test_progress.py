@@ -1,3 +1,4 @@
+import functools
 import io
 import sys
 
@@ -52,3 +53,11 @@ def test_what_a_terminal_obeys_is_escaped(capsys, text, shown):
     with pytest.warns(RuntimeWarning) as seen:
         progress.warn(text)
     assert str(seen[0].message) == shown and seen[0].filename == __file__
+
+
+def test_a_warning_points_through_a_cached_property_of_the_package_at_the_caller():
+    names = {"__name__": "fastsgemm.made_up", "warn": progress.warn, "cached_property": functools.cached_property}
+    exec("class Lazy:\n    @cached_property\n    def value(self): warn('text')\ndef of(lazy): return lazy.value", names)
+    with pytest.warns(RuntimeWarning) as seen:
+        names["of"](names["Lazy"]())
+    assert seen[0].filename == __file__

@@ -13,6 +13,7 @@ this program, so `--check` does not depend on the version of matplotlib.
 from __future__ import annotations
 
 import argparse
+import cmath
 import hashlib
 import io
 import json
@@ -206,23 +207,32 @@ def draw_rooflines(figure: Any, data: Any, theme: Theme) -> None:
         least, most = min(places) / 2, max(*places, bend) * 2.2
         axes.plot([least, bend, most], [least * bandwidth, data["peak"], data["peak"]], color=theme.cublas, zorder=1)
         axes.plot(places, rates, color=theme.ours, linewidth=0.8, marker="o", markersize=5)
-        for place, rate, number in rungs:
-            right = number % 2 == 0  # neighbours are close, so their numbers take turns
-            shift = {"xytext": (7, -4) if right else (-7, 4), "textcoords": "offset points"}
-            axes.annotate(
-                number, (place, rate), ha="left" if right else "right", va="center", color=theme.ours, **shift
-            )
         axes.set(xscale="log", yscale="log", xlabel=f"FLOP per byte of {name}", xlim=(least, most))
         axes.set_ylim(slowest / 2, data["peak"] * 1.6)
         _ticks(axes.set_xticks, (0.1, 0.3, 1, 3, 10, 30), least, most)
         _ticks(axes.set_yticks, (0.5, 1, 2, 5, 10, 20, 50), slowest / 2, data["peak"])
         axes.minorticks_off()
+        _number(axes, rungs, theme)
         axes.set_title(f"{name}: {bandwidth:.3g} TB/s", fontsize=10)
         axes.grid()
     for axes in panels if _narrow(figure) else panels[:1]:
         axes.set_ylabel("TFLOP/s")
     title = f"numbers: rungs; {data['title']}"
     figure.supxlabel(title.replace("rates: ", "rates:\n") if _narrow(figure) else title, fontsize=9)
+
+
+def _number(axes: Any, rungs: Sequence[tuple[float, float, int]], theme: Theme) -> None:
+    """Write the number of each rung beside its point, on the side that is farthest from other points and numbers."""
+    unit = 72 / axes.figure.dpi  # points per pixel
+    points = [complex(*axes.transData.transform(row[:2])) * unit for row in rungs]
+    around = [cmath.rect(10.0, math.pi / 4 * direction) for direction in range(8)]
+    taken = list(points)
+    style = {"ha": "center", "va": "center", "color": theme.ours, "bbox": {"color": theme.paper, "pad": 0}}
+    for point, (place, rate, number) in zip(points, rungs, strict=True):
+        others = [other for other in taken if other != point]
+        shift = max(around, key=lambda step: min(abs(point + step - other) for other in others))
+        taken.append(point + shift)
+        axes.annotate(number, (place, rate), (shift.real, shift.imag), textcoords="offset points", **style)
 
 
 def _narrow(figure: Any) -> bool:

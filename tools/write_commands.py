@@ -10,6 +10,7 @@ What the page says outside of its two markers is written by hand.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 
@@ -48,7 +49,7 @@ def text() -> str:
 
 def _spelled(action: argparse.Action) -> str:
     name = max(action.option_strings, key=len, default="")
-    value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
+    value = action.metavar or (" | ".join(map(str, action.choices)) if action.choices else action.dest.upper())
     return f"{name} {'' if action.nargs == 0 else value}".strip().replace("|", r"\|")
 
 
@@ -57,6 +58,7 @@ def _described(action: argparse.Action) -> str:
 
 
 def _sentence(text: str) -> str:
+    text = re.sub(r"--[a-z]+(-[a-z]+)*", r"`\g<0>`", text)
     return (text[:1].upper() + text[1:]).replace("|", r"\|").rstrip(".") + "."
 
 

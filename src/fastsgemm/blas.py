@@ -125,7 +125,8 @@ def ssyrk(
     """
     sym = Sym.LOWER if arguments.switch("lower", lower) else Sym.UPPER
     overwrite = arguments.switch("overwrite_c", overwrite_c)
-    left, right = _operand("a", a, trans, "trans"), _operand("a", a, 0 if trans else 1, "trans")
+    transpose = _transposed("a", a, "; fastsgemm.sgemm multiplies vectors and batches")
+    left, right = (transpose, a) if _asks("trans", trans) else (a, transpose)
     if c is None:
         c, beta = _sgemm(left, right, 0.0), 0.0  # zeros, of the same kind as a
     elif not overwrite:
@@ -133,18 +134,24 @@ def ssyrk(
     return multiply_triangle(left, right, alpha, beta, c, sym)
 
 
-def _operand(name: str, x: Any, transposed: int, argument: str = "") -> Any:
-    argument = argument or f"trans_{name}"
-    if not isinstance(transposed, Real | np.bool_) or transposed not in _TRANSPOSITIONS:
-        raise ArgumentError(f"{argument} must be 0, 1 or 2, got {transposed!r}")
-    if not transposed:
-        return x
+def _operand(name: str, x: Any, transposed: int) -> Any:
+    return _transposed(name, x, f"; pass it transposed and trans_{name}=0") if _asks(f"trans_{name}", transposed) else x
+
+
+def _asks(argument: str, value: Any) -> bool:
+    """Whether an argument such as `trans_a` asks for a transposition."""
+    if not isinstance(value, Real | np.bool_) or value not in _TRANSPOSITIONS:
+        raise ArgumentError(f"{argument} must be 0, 1 or 2, got {value!r}")
+    return bool(value)
+
+
+def _transposed(name: str, x: Any, remedy: str) -> Any:
     try:
         shape, transpose = tuple(x.shape), x.T
     except AttributeError:
-        raise OperandError(f"{name} ({type(x).__name__}) has no .T; pass it transposed and {argument}=0") from None
+        raise OperandError(f"{name} ({type(x).__name__}) has no .T, which is needed{remedy}") from None
     if len(shape) != 2:  # .T reverses the dimensions of a batch, too
-        raise ShapeError(f"{name} must have 2 dimensions to be transposed, got {shape}; pass it transposed")
+        raise ShapeError(f"{name} must have 2 dimensions to be transposed, got {shape}{remedy}")
     return transpose
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastsgemm import __version__, device, preparation, rungs
 from fastsgemm.bench import command as bench
-from fastsgemm.errors import CompileError, DeviceError, FastsgemmError, ShapeError, UnknownRungError
+from fastsgemm.errors import CompileError, ConfigError, DeviceError, FastsgemmError, ShapeError, UnknownRungError
 from fastsgemm.heuristics.explanation import explain
 from fastsgemm.jit import cache
 from fastsgemm.ladder import bars, contenders, info, measured
@@ -40,6 +40,8 @@ def _climb(place: str, problem: Problem | None, chosen: Sequence[Rung], tried: M
             raise DeviceError("--config tries constants of kernels, which do not run on the host; add --device sim")
         with contenders.on_host(problem or DEFAULT_SIZE, chosen) as contestants:
             return measured.climb(contestants)
+    if tried and not chosen:
+        raise ConfigError("--config names constants of one kernel; name that, too, as in --rung blocktile_2d")
     if device.is_present(place.lower()):
         with contenders.on_device(problem or DEFAULT_SIZE, chosen, device.ordinal(place), tried) as contestants:
             return measured.climb(contestants)

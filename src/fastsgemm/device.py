@@ -59,8 +59,8 @@ def open_gpu(ordinal: int) -> Gpu:
         if gpu is None:
             if wanted() == "sim":
                 raise DeviceError(
-                    f"FASTSGEMM_DEVICE=sim accepts host arrays only, and this needs cuda:{ordinal}; "
-                    "pass host arrays, or unset the variable"
+                    f"FASTSGEMM_DEVICE=sim takes host arrays only, and this needs cuda:{ordinal}; unset the "
+                    "variable, or multiply host arrays"
                 )
             count = probe()
             if not 0 <= ordinal < count:

@@ -154,12 +154,12 @@ def sgemm(
     **Host arrays.** They are copied to the first GPU and back; without a GPU NumPy multiplies them. Set
     ``FASTSGEMM_DEVICE=sim`` to use a simulated device.
 
-    **16-bit operands.** Each of A and B may be bfloat16 or float16, with a precision by name, so that no one loses an
-    accuracy that was not meant to be lost: the result is that of the operands as float32, and is float32. With "ieee",
-    elements are converted exactly, as they are loaded by rung 10, which so moves half the bytes, and in a copy for the
-    other rungs; with the same config, the bits are those of the cast operands. With "fp16x3", a 16-bit operand is one
-    FP16 number for each element, exactly, so two of three products are left, or one. On Hopper, two operands of one
-    16-bit type with k contiguous are not even split.
+    **16-bit operands.** Each of A and B may be bfloat16 or float16 if the call names a precision, so that nothing is
+    computed in 16 bits by mistake: the result is float32, as if the operands had first been cast to float32. With
+    "ieee", rung 10 converts elements exactly as it loads them, and so moves half the bytes; the other rungs read a
+    converted copy. With the same config, the bits are those of the cast operands. With "fp16x3", a 16-bit element is
+    one FP16 number, exactly, so two of three products are left, or one. On Hopper, two operands of one 16-bit type
+    with k contiguous are not split at all.
 
     **Streams.** Calls on device arrays never synchronise. Calls on host arrays return when the result is there.
 

@@ -19,7 +19,7 @@ from fastsgemm.geometry.layout import Meta
 from fastsgemm.heuristics.explanation import device_at, naming_others
 from fastsgemm.jit import cache, compiler, kernel
 from fastsgemm.jit.source import KernelSpec
-from fastsgemm.problem import DTYPES, MAX_EXTENT, WORDS, Problem, checked, dtypes_of, of, pieces
+from fastsgemm.problem import DTYPES, MAX_EXTENT, WORDS, WRITTEN, Problem, checked, dtypes_of, of, pieces
 from fastsgemm.progress import Bar
 from fastsgemm.request import Request, of_call, of_problem, resolve
 from fastsgemm.rungs import Rung
@@ -205,9 +205,8 @@ def parse(text: str) -> tuple[range, range, range, str, range, str]:
     digits = all(end.isascii() and end.isdecimal() and len(end) <= 10 for pair in ends for end in pair)
     if len(extents) != 3 or layout not in WORDS or dtypes not in DTYPES or not digits or max(map(len, ends)) > 2:
         raise ShapeError(
-            "a problem is written N, M,N,K or M,N,K,LAYOUT, for a batch with ,xCOUNT after it; M, N, K and COUNT may "
-            f"be ranges such as 1..8192, a layout is {', '.join(WORDS)}, and before the batch may stand the types of A "
-            f"and B, such as ,bf16xf32; got {text!r}"
+            f"a problem is written N or {WRITTEN}, such as 1..512,4096,4096,NT: a number may be a range, LAYOUT is one "
+            f"of {', '.join(WORDS)}, and DTYPES such as bf16xf32; got {text!r}"
         )
     M, N, K, batch = (range(int(pair[0]), int(pair[-1]) + 1) for pair in ends)
     return M, N, K, layout, batch, dtypes
@@ -219,7 +218,7 @@ def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any, symmetric: bool) 
     layouts = [layout] if isinstance(layout, str) else list(arguments.several("layout", layout, what))
     count = math.prod(len(values) for values in extents) * len(layouts)
     if not 1 <= count <= MOST_PROBLEMS:
-        got = "more; divide them among several calls" if count else "none"
+        got = "more; divide them among several calls" if count else "none, because a range is empty"
         raise ShapeError(f"prepare takes 1 to {MOST_PROBLEMS} problems, got {got}")
     problems = [of(m, n, k, which, many) for m, n, k, many in product(*extents) for which in layouts]
     return [checked(replace(each, symmetric=True)) for each in problems] if symmetric else problems

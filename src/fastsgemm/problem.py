@@ -93,9 +93,8 @@ def parse(text: str) -> Problem:
     digits = all(part.isascii() and part.isdecimal() and len(part) <= _MOST_DIGITS for part in (*extents, count))
     if len(extents) not in (1, 3) or layout not in WORDS or dtypes not in DTYPES or not digits:
         raise ShapeError(
-            f"a problem is written N, M,N,K or M,N,K,LAYOUT, for a batch with ,xCOUNT after it, with numbers of 1 to "
-            f"{MAX_EXTENT}, a layout of {', '.join(WORDS)} and, for operands that are not float32, their types before "
-            f"the batch, such as ,bf16xf32, got {text!r}"
+            f"a problem is written N or {WRITTEN}, such as 4096,4096,4096,TN or 64,64,64,x512, with numbers from 1 to "
+            f"{MAX_EXTENT}, a LAYOUT of {', '.join(WORDS)}, and DTYPES such as bf16xf32; got {text!r}"
         )
     M, N, K = map(int, extents if len(extents) == 3 else 3 * extents)
     return of(M, N, K, layout, int(count), DTYPES[dtypes])
@@ -138,7 +137,7 @@ def checked(problem: Problem) -> Problem:
     if min(M, N, K) < 1 or max(M, N, K) > MAX_EXTENT:
         raise ShapeError(f"M, N and K must be ints from 1 to {MAX_EXTENT}, got {given[:3]}")
     if not arguments.is_one_of(problem.layout, LAYOUTS):
-        raise ShapeError(f"a layout is one of {LAYOUTS}, got {problem.layout!r}")
+        raise ShapeError(f"a layout is one of {', '.join(LAYOUTS)}, got {problem.layout!r}")
     if not 1 <= batch <= MAX_BATCH:
         raise ShapeError(f"a batch has 1 to {MAX_BATCH} products, got {given[3]!r}")
     if problem.symmetric and M != N:

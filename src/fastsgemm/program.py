@@ -59,7 +59,7 @@ def parser_for(module: str, library: str) -> argparse.ArgumentParser:
         usage="%(prog)s [options] (script.py | folder | -m module) [args...]",
     )
     parser.add_argument("--precision", default="ieee", help="ieee (default) or fp16x3")
-    parser.add_argument("--batch-invariant", action="store_true", help="rows do not depend on how many there are")
+    parser.add_argument("--batch-invariant", action="store_true", help="a row has the same bits in every batch")
     parser.add_argument("--report", action="store_true", help="print to stderr at the end what was replaced")
     parser.add_argument("-m", dest="module", action="store_true", help="the program is a module, as for python -m")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")

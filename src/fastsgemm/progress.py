@@ -18,8 +18,8 @@ T = TypeVar("T")
 _LOG_PERIOD = 10.0
 
 
-# A warning points at the line of the program that made the call, not at the packages through which the call went.
-_PASSED_THROUGH = ("fastsgemm", "torch")
+# A warning points at the line of the program that made the call, not at the modules through which the call went.
+_PASSED_THROUGH = ("fastsgemm", "torch", "functools")
 
 
 def printable(text: str) -> str:

@@ -109,7 +109,8 @@ def resolve(
     if rung is not None:
         rung = rungs.find(rung)
     if config is not None and not isinstance(config, Config):
-        raise ConfigError(f"config must be a fastsgemm.Config, got {type(config).__name__}")
+        such = f", such as the {rung.config.__name__} of rung {rung.name}" if rung else ""
+        raise ConfigError(f"config must be a fastsgemm.Config{such}, got {type(config).__name__}")
     if rung is None and isinstance(config, Fp16x3Config | Fp16x3MmaConfig | HalfConfig):
         rung = rungs.find("fp16x3")
     in_order, symmetric = arguments.switch("batch_invariant", batch_invariant), arguments.switch("symmetric", symmetric)

@@ -51,7 +51,7 @@ class Rung(Struct, frozen=True, cache_hash=True):
     idea : str
         What it does that the rung before does not.
     vectorized : bool
-        Whether it moves 16 bytes a load, and a store, where alignment allows.
+        Whether it moves 16 bytes per load, and per store, where alignment allows.
     single_stores : bool
         Whether it stores one element at a time all the same.
     pairs : bool

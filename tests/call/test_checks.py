@@ -55,7 +55,7 @@ NOT_ARRAYS = {"list": [[1.0]], "float": 2.0, "none": None, "numpy scalar": np.fl
 @pytest.mark.parametrize("thing", NOT_ARRAYS.values(), ids=NOT_ARRAYS)
 def test_what_is_not_an_array(C, thing):
     name = f"{type(thing).__module__}.{type(thing).__qualname__}"
-    refuses(DTypeError, f"operands must be arrays .* got {name}", thing, B, C=C)
+    refuses(DTypeError, f"operands must be arrays .* got {name}; numpy.asarray.x, 'float32'. makes one", thing, B, C=C)
     refuses(DTypeError, f"operands must be arrays .* got {name}", A, thing, C=C)
     if thing is not None:
         with pytest.raises(DTypeError, match=name):
@@ -68,8 +68,10 @@ def test_a_dtype_that_is_not_native_float32_is_named(C, dtype, place):
     operands = {"A": A, "B": B, "C": C}
     operands[place] = operands[place].astype(dtype)
     name = str(np.dtype(dtype))
-    hint = f"; {name} is not converted silently, cast it yourself" if "int" in name or name.startswith("float") else ""
-    hint = "; 16-bit operands need a precision by name" if dtype == "float16" else hint
+    real = "int" in name or name.startswith(("float", ">"))
+    hint = f"; {name} is not converted silently, cast it yourself" if real else ""
+    if dtype == "float16":
+        hint = "; only what is passed as out=" if place == "C" else "; 16-bit operands need a precision by name"
     message = f"{place} must be float32, got {name}{hint}"
     refuses(DTypeError, message, operands["A"], operands["B"], C=operands["C"])
 
@@ -218,7 +220,10 @@ def test_an_unknown_rung(C, rung):
 
 
 def test_a_config_of_another_type(C):
-    refuses(ConfigError, "config must be a fastsgemm.Config, got dict", A, B, C=C, config={"BM": 8, "BN": 8})
+    given = {"BM": 8, "BN": 8}
+    refuses(ConfigError, "config must be a fastsgemm.Config, got dict", A, B, C=C, config=given)
+    message = "config must be a fastsgemm.Config, such as the BlockConfig of rung coalesced, got dict"
+    refuses(ConfigError, message, A, B, C=C, config=given, rung=2)
 
 
 def test_a_rung_or_a_config_where_there_is_no_device(C):

@@ -261,12 +261,15 @@ def test_launches_that_no_device_takes(launch, out):
         launch("", "C", {"C": out}, shared_bytes=240000)
     with pytest.raises(LaunchError, match="no operand is called 'B'"):
         launch("", "B", {"C": out})
+    machine = Machine("sm_80")
+    for thing in (out, Region([1.0])):
+        with pytest.raises(LaunchError, match="operand C must be a Region of a NumPy array, got"):
+            machine.launch('extern "C" __global__ void k(float *C) {}', "k", 1, 32, 0, ["C"], {"C": thing})
     out.flags.writeable = False
     with pytest.raises(LaunchError, match="operand C is to be written but is read-only"):
         launch("", "C", {"C": out})
     with pytest.raises(LaunchError, match=r"operand C of complex128 .*strides"):
         launch("", "C", {"C": np.zeros(4, np.complex128)})
-    machine = Machine("sm_80")
     with pytest.raises(LaunchError, match="has 0 parameters, got 1"):
         machine.launch('extern "C" __global__ void f() {}', "f", 1, 32, 0, [1], {})
     with pytest.raises(LaunchError, match="no kernel 'g'"):

@@ -179,6 +179,7 @@ def test_rows_do_not_depend_on_the_batch(random, pair):
     [
         (np.float16, None, {}, "A must be float32, got float16; 16-bit operands need a precision by name: 'ieee'"),
         (np.float16, None, {"rung": "skinny"}, "need a precision by name"),
+        (np.float32, np.float16, {}, "C must be float32, got float16; only what is passed as out="),
         (np.float16, np.float16, {"precision": "ieee"}, "C must be float32, got float16; only what is passed as out="),
         (np.float64, None, {"precision": "ieee"}, "A must be float32, got float64"),
     ],
@@ -191,9 +192,12 @@ def test_what_is_refused(A, C, how, message):
 
 
 def test_c_has_the_type_of_out_or_float32():
-    out, ones = np.zeros((4, 4), BFLOAT16), np.ones((4, 4), np.float32)
+    ones, C = np.ones((4, 4), np.float32), np.zeros((4, 4), np.float16)
     with pytest.raises(DTypeError, match="C must be float32 or, as out is, bfloat16, got float16"):
-        sgemm(None, None, ones, ones, 1.0, 1.0, np.zeros((4, 4), np.float16), out=out, precision="ieee")
+        sgemm(None, None, ones, ones, 1.0, 1.0, C, out=np.zeros((4, 4), BFLOAT16), precision="ieee")
+    for precision in (None, "ieee"):  # naming one would not help
+        with pytest.raises(DTypeError, match=r"C must be float32, got float16$"):
+            sgemm(None, None, ones, ones, 1.0, 1.0, C, out=np.zeros((4, 4), np.float32), precision=precision)
 
 
 def test_a_16_bit_operand_moves_half_the_bytes(random):

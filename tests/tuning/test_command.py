@@ -150,7 +150,7 @@ def test_a_plot_of_an_unknown_kind_is_one_line(cli, tmp_path):
         (("--quick", "--space", "warptiled"), "no candidates for a quick run"),
         (("--size", "0,1,1"), "must be ints from 1 to"),
         (("--size", "64,64,64,x0"), "a batch has 1 to 4294836225 products, got 0"),
-        (("--size", "64,64,64,x"), "for a batch with ,xCOUNT after it"),
+        (("--size", "64,64,64,x"), "a problem is written N or M,N,K"),
         (("--size", "64,64,64,x512", "--rung", "naive", "--dry-run", "--device", "sm_90"), "no search space"),
     ],
 )

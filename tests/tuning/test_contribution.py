@@ -150,7 +150,7 @@ def more_shared_memory(data):
         (without_checks, "not checked"),
         (without_cublas, "no speed relative to cuBLAS"),
         (hand_picked, "a record is hand-picked, not measured"),
-        (more_shared_memory, "464896 bytes of shared memory a block, sm_90 has 232448"),
+        (more_shared_memory, "464896 bytes of shared memory per block, sm_90 has 232448"),
     ],
 )
 def test_a_file_that_is_not_believable_is_refused(exported, verify, change, reason):
@@ -213,7 +213,7 @@ def test_the_name_of_an_architecture_is_no_path(exported, verify, tmp_path, monk
 
 def test_a_missing_file_is_one_line(cli, tmp_path):
     code, _, err = cli("--verify", str(tmp_path / "none.json"))
-    assert code == 2 and err.count("\n") == 1 and "cannot be read" in err
+    assert code == 2 and err.count("\n") == 1 and "none.json cannot be read: No such file" in err
 
 
 @pytest.mark.parametrize("text", ["# no JSON", '{"date": 1}'])

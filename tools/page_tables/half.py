@@ -19,14 +19,15 @@ def texts(run: Data | None) -> dict[str, str]:
     sets: dict[str, list[Mapping[str, Any]]] = {}
     for row in run["rows"]:
         sets.setdefault(row["set"], []).append(row)
-    lines = header("products", "number", "ieee", "fp16x3", "fp16x3, split", "relative to cuBLAS's in 16 bits", "error")
+    lines = header("products", "number", "ieee", "fp16x3", "fp16x3, split", "fp16x3, to cuBLAS in 16 bits", "error")
     for name, rows in sets.items():
         speeds = [_speeds(rows, kind, _CAST) for kind in ("ieee", "fp16x3", "fp16x3, split")]
         error = max(row["errors"]["fp16x3"] / row["errors"][_CAST] for row in rows)
         lines.append(line(name, len(rows), *speeds, _speeds(rows, "fp16x3", _HALF), f"{error:.2f}"))
     place = (
-        "Speeds relative to casting to float32 and cuBLAS FP32: mean and least. The error is the largest relative to "
-        f"that of cuBLAS FP32, of fp16x3. One {run['device']}, torch {run['torch']}, {run['date']}."
+        "Speed relative to a cast to float32 and cuBLAS FP32, mean and least; in the last but one column relative to "
+        "cuBLAS's product of 16-bit operands. The error is the largest of fp16x3 relative to that of cuBLAS FP32. "
+        f"On one {run['device']}, torch {run['torch']}, {run['date']}."
     )
     return {"half": "\n".join([place, "", *lines])}
 

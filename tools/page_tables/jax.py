@@ -14,7 +14,8 @@ def texts(run: Data | None) -> dict[str, str]:
     """Return the text of the table by its name."""
     if run is None:
         return {"jax": NOT_MEASURED}
-    place = f'Time relative to that of XLA with precision "highest", on one {run["device"]}, JAX {run["jax"]}.'
+    where = f"one {run['device']}, JAX {run['jax']}, {run['date']}"
+    place = f'Time relative to that of XLA with precision "highest", on {where}.'
     lines = header("what takes the time", "ieee", "fp16x3")
     lines += [line(what, f"{of['ieee_ratio']:.2f}", f"{of['fp16x3_ratio']:.2f}") for what, of in _rows(run)]
     return {"jax": "\n".join([place, "", *lines])}

@@ -121,7 +121,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         text = private_files.read(path, _MOST_BYTES, private=False)
     except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error}") from error
+        raise RecordError(f"{path} cannot be read: {error.strerror or error}") from error
     try:
         data: dict[str, Any] = strict_json.decode(text, dict[str, Any])
     except RecordError as error:

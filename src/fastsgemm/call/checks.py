@@ -90,15 +90,15 @@ def types(request: Request, dtypes: Sequence[DType]) -> None:
         Of A, B, what is written and, if that is another array, C; not all are float32.
     """
     named = dict(zip(("A", "B", request.output, "C"), dtypes, strict=False))
-    if not request.takes_halves:
-        raise next(needs_precision(name, dtype.numpy_name) for name, dtype in named.items() if dtype)
     written = dtypes[2]
+    first = next(name for name, dtype in named.items() if dtype)
+    if not request.takes_halves and first != "C":  # a precision would not help a C
+        raise needs_precision(first, named[first].numpy_name)
     if written and request.output == "C":
         raise DTypeError(f"C must be float32, got {written.numpy_name}; only what is passed as out= may have 16 bits")
     if named["C" if "C" in named else request.output] not in (DType.F32, written):
-        raise DTypeError(
-            f"C must be float32 or, as {request.output} is, {written.numpy_name}, got {named['C'].numpy_name}"
-        )
+        other = f" or, as {request.output} is, {written.numpy_name}" if written else ""
+        raise DTypeError(f"C must be float32{other}, got {named['C'].numpy_name}")
 
 
 def no_output(beta: float) -> None:

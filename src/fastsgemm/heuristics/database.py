@@ -199,7 +199,7 @@ def _read(path: Path, arch: str, private: bool, rung: str | None) -> Content:
     try:
         content = file.content() if rung is None else file.of_rung(rung)
     except RecordError as error:
-        warn(f"tuning file {path} is left out: {error}")
+        _leave_out(path, error, private)
         return Content(arch, 0)
     if content.faults:
         warn(f"{len(content.faults)} line(s) of tuning file {path} are left out; the first: {content.faults[0]}")
@@ -214,8 +214,14 @@ def _file(path: Path, arch: str, private: bool) -> _File | None:
     except FileNotFoundError:
         return None
     except (OSError, RecordError) as error:
-        warn(f"tuning file {path} is left out: {error}")
+        _leave_out(path, error, private)
         return None
+
+
+def _leave_out(path: Path, error: Exception, private: bool) -> None:
+    damaged = private and isinstance(error, RecordError)
+    remedy = "; the next fastsgemm tune keeps it aside and writes a new one" if damaged else ""
+    warn(f"tuning file {path} is left out: {error}{remedy}")
 
 
 def parse(text: bytes, arch: str) -> Content:

@@ -208,7 +208,7 @@ class Curve(Entry, frozen=True, kw_only=True):
         if self.numbers is not None:
             counts, loads = [len(lines) for lines in self.numbers.lines], len(curve_problems.loads(self.blocks_per_sm))
             if counts != [loads, loads]:
-                raise RecordError(f"the numbers of a curve need {loads} lines twice, one a load, got {counts}")
+                raise RecordError(f"the numbers of a curve need {loads} lines twice, one per load, got {counts}")
 
     @property
     def costs(self) -> tuple[float, ...]:

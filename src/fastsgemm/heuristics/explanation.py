@@ -130,7 +130,8 @@ class Explanation:
         p, chosen = self.problem, self.choice
         times = "" if p.batch == 1 else f"{p.batch} times "
         types = "" if p.dtypes.are_float32 else f", {p.dtypes.a.numpy_name} by {p.dtypes.b.numpy_name}"
-        where = f"{self.device.name} ({self.device.arch})"
+        name, arch = self.device.name, self.device.arch
+        where = name if name.endswith(arch) else f"{name} ({arch})"
         lines = [f"problem    {times}{p.M} x {p.N} x {p.K}, {p.layout}{types}, on {where}"]
         if self.precision != "ieee":
             lines.append(f"precision  {self.precision}: {chosen.why}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Iterator
 from functools import cache, cached_property, partial
 
@@ -18,6 +17,7 @@ from fastsgemm.heuristics.curve_fit import Fit, fit
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, Evidence, HandPicked, Record
 from fastsgemm.problem import Problem, octaves, spell
+from fastsgemm.progress import warn
 from fastsgemm.rungs import Rung
 
 
@@ -88,7 +88,7 @@ class OfRung:
             if not broken:
                 return record
             place = f"the record of rung {record.rung} for {spell(problem)}"
-            warnings.warn(f"{place} is passed over: {broken[0]}", RuntimeWarning, stacklevel=2)
+            warn(f"{place} is passed over: {broken[0]}")
         return None
 
     def nearest(self, problem: Problem) -> Record:
@@ -173,7 +173,7 @@ def fits_of(curves: Iterable[Curve]) -> tuple[Fit, ...]:
             try:
                 fits[config] = fit(curve)
             except ValueError as error:
-                warnings.warn(f"a curve of {curve.device} is left out: {error}", RuntimeWarning, stacklevel=2)
+                warn(f"a curve of {curve.device} is left out: {error}")
     return tuple(one for one in fits.values() if one is not None)
 
 

@@ -1,6 +1,6 @@
 """One self-contained CUDA C++ source per kernel: its file, with the values of its constants and without includes.
 
-Every file declares its constants in a block at its top, one a line, with defaults; here the values are replaced, in the
+Every file declares its constants in a block at its top, one per line, with defaults; here values are replaced, in the
 same lines. NVRTC finds no headers on a machine that has only its wheel, and a source without includes is its own cache
 key. So the ``#include "device/..."`` lines are replaced by the files they name, once each, with ``#line`` directives
 that keep the compiler's messages (and a profiler's source view) pointing at the real files.

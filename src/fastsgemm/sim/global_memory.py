@@ -74,6 +74,8 @@ class GlobalMemory:
     def __init__(self, operands: Mapping[str, Region], grain: int = 4) -> None:
         if len(operands) > MOST_OPERANDS:
             raise LaunchError(f"a launch has at most {MOST_OPERANDS} operands, got {len(operands)}")
+        for name, region in operands.items():
+            _check(name, region)
         self.names = list(operands)  # in the order of the operands' numbers
         self._regions = list(operands.values())
         # Bytes of the narrowest access.
@@ -83,8 +85,7 @@ class GlobalMemory:
         self._extents: list[int] = []  # bytes from there on
         self._offsets: list[int] = []  # where those bytes lie in the buffer
         end = 0
-        for number, (name, region) in enumerate(operands.items()):
-            _check(name, region)
+        for number, region in enumerate(self._regions):
             low, high = _extent(region.array)
             start = (number + 1) * SPACING + misalignment(region.array)
             offset = -(-end // ALIGNMENT) * ALIGNMENT + (start + low) % ALIGNMENT
@@ -349,7 +350,10 @@ class GlobalMemory:
 
 
 def _check(name: str, region: Region) -> None:
-    array, item = region.array, region.array.itemsize
+    array = getattr(region, "array", None)
+    if not isinstance(array, np.ndarray):
+        raise LaunchError(f"operand {name} must be a Region of a NumPy array, got {region!r:.80}")
+    item = array.itemsize
     if item not in (1, 2, 4, 8) or any(stride % item for stride in array.strides) or misalignment(array) % item:
         raise LaunchError(
             f"operand {name} of {array.dtype} with strides {array.strides} does not lie as a device's can"

@@ -206,7 +206,7 @@ def read(path: Path) -> tuple[Contribution, Content]:
     try:
         text = private_files.read(path, _MOST_BYTES, private=False)
     except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error}") from error
+        raise RecordError(f"{path} cannot be read: {error.strerror or error}") from error
     try:
         contribution: Contribution = strict_json.decode(text, Contribution)
         strict_json.refuse_duplicates(text)
@@ -233,10 +233,11 @@ def rates_of(contribution: Contribution) -> Rates | None:
 
 def faults(contribution: Contribution, content: Content) -> list[str]:
     """Return everything that speaks against a contribution, as far as the file itself shows it."""
-    lines = faults_of_file(database.dumps(content), contribution.machine.arch)
-    limit = database.shipped(contribution.machine.arch).shared_limit
+    arch = contribution.machine.arch
+    lines = faults_of_file(database.dumps(content), arch)
+    limit = database.shipped(arch).shared_limit
     if limit and content.shared_limit != limit:
-        lines.append(f"{content.shared_limit} bytes of shared memory a block, {contribution.machine.arch} has {limit}")
+        lines.append(f"{content.shared_limit} bytes of shared memory per block, {arch} has {limit}")
     devices = {one.device for one in content.records} | {one.device for one in content.curves}
     if devices - {contribution.machine.device}:
         lines.append(f"its records and curves are of {sorted(map(str, devices))}, not of {contribution.machine.device}")

@@ -187,7 +187,7 @@ def _predicted_us(known: Rates, tile: Tile, config: TileConfig, problem: Problem
 
 
 def _rate(moved: float, us: float) -> float:
-    """Return bytes in microseconds as 10^12 bytes a second."""
+    """Return bytes in microseconds as 10^12 bytes per second."""
     return 1e-6 * moved / max(_LEAST, us)
 
 

@@ -82,7 +82,7 @@ def tune(
     quick, store = arguments.switch("quick", quick), arguments.switch("store", store)
     bar = Bar(arguments.switch("progress", progress))
     if budget is not None and not (isinstance(budget, Real) and budget >= 0):
-        raise ArgumentError(f"budget must be a number of seconds, got {budget!r}")
+        raise ArgumentError(f"budget must be a number of seconds, 0 or more, got {budget!r}")
     with evaluating(open_gpu(ordinal(device))) as evaluator, alone(evaluator.device):
         plan = plan_run(evaluator.device, shapes, rung, space, quick)
         return carry_out(plan, evaluator, bar, budget, store=store)

@@ -9,6 +9,7 @@ XLA's. Weights and data are random, and nothing is downloaded.
 
 import argparse
 import contextlib
+import datetime
 import json
 import os
 import statistics
@@ -273,7 +274,8 @@ def main():
     parser.add_argument("names", nargs="*", help=f"what to measure, of {', '.join(MEASURED)}; default: all")
     given = parser.parse_args()
     found = {
-        "device": jax.devices()[0].device_kind, "jax": jax.__version__, "jaxlib": jaxlib.__version__,
+        "date": datetime.date.today().isoformat(), "device": jax.devices()[0].device_kind,
+        "jax": jax.__version__, "jaxlib": jaxlib.__version__,
         "numpy": np.__version__, "fastsgemm": fastsgemm.__version__, "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
     }  # fmt: skip
     for name in given.names or MEASURED:

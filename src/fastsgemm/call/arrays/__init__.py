@@ -180,7 +180,7 @@ def _recognise(x: Any) -> Library:
             given = f"the class {class_name(x)}" if isinstance(x, type) else type_name(x)
             raise DTypeError(
                 "operands must be arrays (NumPy, CuPy, PyTorch, JAX, or any with __dlpack__ or "
-                f"__cuda_array_interface__), got {given}"
+                f"__cuda_array_interface__), got {given}; numpy.asarray(x, 'float32') makes one of numbers"
             )
     recognised = _instance(kind)
     reason = recognised.refusal(type(x))

@@ -175,7 +175,7 @@ class Fault:
 
 def wrong_dtype(dtype: Any) -> Fault:
     name = str(dtype).removeprefix("torch.")
-    real = name.startswith(("float", "bfloat", "int", "uint"))
+    real = name.startswith(("float", "bfloat", "int", "uint", ">"))
     hint = f"; {name} is not converted silently, cast it yourself" if real else ""
     return Fault(DTypeError, f"must be float32, got {dtype}{hint}")
 
