@@ -39,6 +39,14 @@ def test_the_users_rates_decide(data_folder):
     assert choice.tile is None and "the IEEE kernel of rung pipelined is quicker" in choice.why
 
 
+def test_no_more_parts_than_the_file_says(data_folder):
+    deep = Problem(256, 256, 65536)
+    shipped = fp16x3_rates.load("sm_90")
+    assert 1 < fp16x3.choose(H200, deep, resolve("fp16x3")).tile.SPLIT_K <= shipped.most_parts
+    fp16x3_rates.save(structs.replace(shipped, most_parts=1))
+    assert fp16x3.choose(H200, deep, resolve("fp16x3")).tile.SPLIT_K == 1
+
+
 def test_measured_times_replace_the_rule_for_unmeasured_devices(data_folder):
     device = DeviceInfo("NVIDIA L4", "sm_89", 101376, 58)
     assert "nobody measured" in fp16x3.choose(device, Problem(4096, 4096, 4096), FP16X3).why

@@ -73,6 +73,7 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
         device=device.name,
         multiprocessors=device.multiprocessors,
         times=times,
+        most_parts=shipped.most_parts,
         origin="measured",
         tiles=fitted,
         **asdict(tools),
