@@ -52,51 +52,26 @@ Argument = Matrix | Scalar | Batch | BatchAndSource | np.int32 | np.float32 | in
 
 
 class Write(Struct, frozen=True, gc=False):
-    """What a launch writes.
+    """What a launch writes."""
 
-    Attributes
-    ----------
-    matrix : Matrix
-        One of its arguments.
-    complete : bool
-        Whether it writes every element.
-    reads : When or None
-        When it reads there, too.
-    """
-
-    matrix: Matrix
-    complete: bool = True
-    reads: When | None = None
+    matrix: Matrix  # one of its arguments
+    complete: bool = True  # whether it writes every element
+    reads: When | None = None  # when it reads there, too
 
 
 class Launch(Struct, frozen=True, gc=False):
-    """One launch of a plan.
-
-    Attributes
-    ----------
-    kernel : KernelSpec
-    grid : tuple of int
-        Blocks, in one to three dimensions.
-    threads : int
-        Of a block.
-    arguments : tuple of Argument
-        Of a `Matrix` the address is passed, a `numpy.int32` as ``int``, a `numpy.float32` as ``float``, an int as
-        ``long long``, a `Batch` or a `BatchAndSource` as the struct of this name.
-    writes : tuple of Write
-    shared_bytes : int
-        Dynamic shared memory of a block.
-    early : bool
-        Whether it may begin before the launch before it has ended, where the device can do that (programmatic
-        dependent launch).
-    when : When
-    """
+    """One launch of a plan."""
 
     kernel: KernelSpec
-    grid: tuple[int, ...]
-    threads: int
+    grid: tuple[int, ...]  # blocks, in one to three dimensions
+    threads: int  # of a block
+    # Of a `Matrix` the address is passed, a `numpy.int32` as ``int``, a `numpy.float32` as ``float``, an int as
+    # ``long long``, a `Batch` or a `BatchAndSource` as the struct of this name.
     arguments: tuple[Argument, ...]
     writes: tuple[Write, ...]
-    shared_bytes: int = 0
+    shared_bytes: int = 0  # dynamic shared memory of a block
+    # Whether it may begin before the launch before it has ended, where the device can do that (programmatic dependent
+    # launch).
     early: bool = False
     when: When = When.ALWAYS
 
@@ -117,26 +92,14 @@ class Launch(Struct, frozen=True, gc=False):
 
 
 class Plan(Struct, frozen=True, gc=False):
-    """What a product launches.
-
-    Attributes
-    ----------
-    K : int
-    launches : tuple of Launch
-        None for a C without elements.
-    workspace : int
-        Bytes of device memory that its launches share.
-    purpose : str
-        What the workspace is for.
-    bounds : tuple of int
-        Two for A, for B and for the source: what is written may share memory with one only if that begins so many bytes
-        after it, between the two. Zeros where that cannot be.
-    """
+    """What a product launches."""
 
     K: int
-    launches: tuple[Launch, ...]
-    workspace: int = 0
-    purpose: str = ""
+    launches: tuple[Launch, ...]  # none for a C without elements
+    workspace: int = 0  # bytes of device memory that its launches share
+    purpose: str = ""  # what the workspace is for
+    # Two for A, for B and for the source: what is written may share memory with one only if that begins so many bytes
+    # after it, between the two. Zeros where that cannot be.
     bounds: tuple[int, int, int, int, int, int] = (0, 0, 0, 0, 0, 0)
 
     def apart(self, a: int, b: int, c: int, source: int) -> bool:

@@ -23,18 +23,10 @@ Strides = tuple[int, ...]
 
 
 class Batch(Struct, frozen=True, gc=False):
-    """Products of one shape that a launch computes.
+    """Products of one shape that a launch computes."""
 
-    Attributes
-    ----------
-    extents : tuple of int
-        At most three, each at least 2. None: one product.
-    a, b, c : tuple of int
-        Elements from the operand of one product to that of the next, along each extent.
-    """
-
-    extents: tuple[int, ...] = ()
-    a: Strides = ()
+    extents: tuple[int, ...] = ()  # at most three, each at least 2; none: one product
+    a: Strides = ()  # elements from the operand of one product to that of the next, along each extent
     b: Strides = ()
     c: Strides = ()
 

@@ -30,41 +30,22 @@ class Lying(Protocol):
 
 
 class Meta(Struct, frozen=True, gc=False):
-    """An array of a caller, but for its address. With the alignment of that, it determines how a product is launched.
-
-    Attributes
-    ----------
-    shape, strides : tuple of int
-        In elements.
-    dtype : DType
-    device : int
-        CUDA's number of it.
-    fault : callable or None
-        Why the array cannot be used: what makes the error, of the operand's name.
-    readonly : bool
-    """
+    """An array of a caller but for its address. With the alignment of that, it determines how a product is launched."""
 
     shape: Any
-    strides: Any
+    strides: Any  # in elements
     dtype: DType = DType.F32
-    device: int = 0
+    device: int = 0  # CUDA's number of it
+    # Why the array cannot be used: what makes the error, of the operand's name.
     fault: Callable[[str], Exception] | None = None
     readonly: bool = False
 
 
 class Stored(Struct, frozen=True):
-    """A matrix as the kernels address it: one stride is 1, the other is `ld`.
+    """A matrix as the kernels address it: one stride is 1, the other is `ld`."""
 
-    Attributes
-    ----------
-    trans : bool
-        False: row-major, element (i, j) at i * ld + j. True: column-major, at j * ld + i.
-    ld : int
-        The leading dimension. Unlike in BLAS it may be smaller than a line, zero or negative, because a view may.
-    """
-
-    trans: bool
-    ld: int
+    trans: bool  # False: row-major, element (i, j) at i * ld + j. True: column-major, at j * ld + i
+    ld: int  # the leading dimension; unlike in BLAS it may be smaller than a line, zero or negative, because a view may
 
 
 def stored(shape: Pair, strides: Pair) -> Stored | None:

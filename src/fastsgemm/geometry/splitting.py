@@ -28,20 +28,10 @@ MAXIMA_THREADS, MAXIMA_LINES = 256, 128  # of a block of column_maxima.cu
 
 
 class Side(NamedTuple):
-    """An operand, or a panel of its lines, that ``split.cu`` splits.
+    """An operand, or a panel of its lines, that ``split.cu`` splits."""
 
-    Attributes
-    ----------
-    strided : bool
-        Neighbouring lines are neighbours in memory; else neighbouring k are.
-    vec : int
-        Elements that can be read at a time: 4 or 1.
-    lines : int
-    dtype : DType
-    """
-
-    strided: bool
-    vec: int
+    strided: bool  # neighbouring lines are neighbours in memory; else neighbouring k are
+    vec: int  # elements that can be read at a time: 4 or 1
     lines: int
     dtype: DType = DType.F32
 
@@ -55,21 +45,12 @@ class Side(NamedTuple):
 
 
 class SplitLaunch(NamedTuple):
-    """A launch of ``split.cu``.
-
-    Attributes
-    ----------
-    constants : dict
-    first_blocks, blocks : int
-        Blocks of the first side, and of all.
-    shared_bytes : int
-        Dynamic shared memory of a block.
-    """
+    """A launch of ``split.cu``."""
 
     constants: dict[str, int]
-    first_blocks: int
+    first_blocks: int  # blocks of the first side, and of all
     blocks: int
-    shared_bytes: int
+    shared_bytes: int  # dynamic shared memory of a block
 
 
 def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors: int, shared_limit: int) -> SplitLaunch:

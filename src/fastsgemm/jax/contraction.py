@@ -118,17 +118,10 @@ def flops(labels: Labels, a: Shape, b: Shape) -> int:
 
 
 class _Group(NamedTuple):
-    """Neighbouring labels that one stride serves in each operand, as one dimension.
-
-    Attributes
-    ----------
-    extent : int
-    strides : tuple of int
-        In the operands that have these labels, in elements.
-    """
+    """Neighbouring labels that one stride serves in each operand, as one dimension."""
 
     extent: int
-    strides: tuple[int, ...]
+    strides: tuple[int, ...]  # in the operands that have these labels, in elements
 
 
 def metas(labels: Labels, a: Shape, b: Shape, dtypes: Dtypes = FLOAT32) -> tuple[Meta, ...] | None:

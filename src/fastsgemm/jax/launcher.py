@@ -36,26 +36,13 @@ def check() -> None:
 
 
 class Description(NamedTuple):
-    """The attributes of a call.
+    """The attributes of a call."""
 
-    Attributes
-    ----------
-    name : str
-        Of the kernel.
-    ptx : bytes
-    grid : tuple of int
-        Blocks, in one to three dimensions.
-    threads : int
-        Of a block.
-    shared_bytes : int
-        Dynamic shared memory of a block.
-    """
-
-    name: str
+    name: str  # of the kernel
     ptx: bytes
-    grid: tuple[int, ...]
-    threads: int
-    shared_bytes: int
+    grid: tuple[int, ...]  # blocks, in one to three dimensions
+    threads: int  # of a block
+    shared_bytes: int  # dynamic shared memory of a block
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -70,17 +57,10 @@ class Description(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What an array is, and how it lies.
-
-    Attributes
-    ----------
-    aval : jax.core.ShapedArray
-    order : tuple of int
-        Its dimensions, the one with the largest stride first.
-    """
+    """What an array is, and how it lies."""
 
     aval: Any
-    order: tuple[int, ...]
+    order: tuple[int, ...]  # its dimensions, the one with the largest stride first
 
     @classmethod
     def row_major(cls, aval: Any) -> Kind:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -82,38 +82,11 @@ def _device(ctx: Any) -> DeviceInfo:
     return info_of(first_use.open_device(devices[0].local_hardware_id))
 
 
-class Call(NamedTuple):
-    """A launch as XLA gets it.
-
-    Attributes
-    ----------
-    entry : Entry
-    description : Description
-    """
-
-    entry: Entry
-    description: Description
-
-
-class Calls(NamedTuple):
-    """All calls of a product.
-
-    Attributes
-    ----------
-    calls : tuple of Call
-    workspace : int
-        In bytes.
-    """
-
-    calls: tuple[Call, ...]
-    workspace: int
-
-
 @lru_cache(maxsize=4096)
 def calls_of(
     info: DeviceInfo, request: Request, metas: tuple[Meta, ...], alpha: float | None, beta: float | None
-) -> Calls:
-    """Return the calls of a product on such a device, with its kernels compiled.
+) -> tuple[tuple[tuple[Entry, Description], ...], int]:
+    """Return the calls of a product on such a device, with its kernels compiled, and the bytes of their workspace.
 
     Parameters
     ----------
@@ -125,8 +98,8 @@ def calls_of(
         None: known when the program runs. Where beta is 0, there is no old C.
     """
     plan = plan_of(info, request, metas)
-    calls = [Call(entry, _described(entry, info.arch)) for entry in entries(plan, Case(alpha, beta, plan.K))]
-    return Calls(tuple(calls), plan.workspace)
+    made = entries(plan, Case(alpha, beta, plan.K))
+    return tuple((entry, _described(entry, info.arch)) for entry in made), plan.workspace
 
 
 def _described(entry: Entry, arch: str) -> Description:
@@ -168,12 +141,12 @@ def product(
         assert metas is not None
     if values["A"][0] == values["B"][0] and is_transpose(*metas[:2]):
         request = of_gram(request)
-    calls = calls_of(_device(ctx), request, metas, alpha, beta)
+    calls, workspace = calls_of(_device(ctx), request, metas, alpha, beta)
     kinds = {name: Kind.row_major(aval) for name, (_, aval) in values.items()}
     kinds["C"] = Kind(out.update(weak_type=False), place)
-    kinds["WORKSPACE"] = Kind.row_major(jax.core.ShapedArray((calls.workspace,), np.dtype(np.uint8)))
+    kinds["WORKSPACE"] = Kind.row_major(jax.core.ShapedArray((workspace,), np.dtype(np.uint8)))
     memory = {name: value for name, (value, _) in values.items()}
-    for entry, description in calls.calls:
+    for entry, description in calls:
         operands = [(memory[name], kinds[name]) for name in entry.operands]
         results = [kinds[name] for name in entry.results]
         emitted = launcher.call(ctx, operands, results, entry.aliases, description)

@@ -40,18 +40,10 @@ class Compiled(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """The resources of a kernel, as ptxas reports them.
+    """The resources of a kernel, as ptxas reports them."""
 
-    Attributes
-    ----------
-    registers : int
-        Registers per thread.
-    stack_bytes, spill_stores, spill_loads : int
-        Local memory per thread, in bytes. All are zero for every kernel that is shipped.
-    """
-
-    registers: int
-    stack_bytes: int
+    registers: int  # per thread
+    stack_bytes: int  # local memory per thread, in bytes; these three are zero for every kernel that is shipped
     spill_stores: int
     spill_loads: int
 

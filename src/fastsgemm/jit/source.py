@@ -40,13 +40,7 @@ _CONSTANT = re.compile(r"^constexpr int (\w+) = (-?\d+);", re.MULTILINE)
 
 
 class KernelSpec(Struct, frozen=True, cache_hash=True):
-    """A kernel: its file and all of its constants. Rungs of one file and configs that differ in split-K share one.
-
-    Attributes
-    ----------
-    file : str
-    constants : tuple of (str, int)
-    """
+    """A kernel: its file and all of its constants. Rungs of one file and configs that differ in split-K share one."""
 
     file: str
     constants: tuple[tuple[str, int], ...]

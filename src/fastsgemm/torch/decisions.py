@@ -80,21 +80,11 @@ class Decision:
 
 @dataclass(frozen=True)
 class Kind:
-    """What an operator multiplies.
+    """What an operator multiplies."""
 
-    Attributes
-    ----------
-    name : str
-        The operator, without its form.
-    dimensions : (int, int)
-        Of A and B.
-    adds : bool
-        Whether it adds beta * C.
-    """
-
-    name: str
-    dimensions: tuple[int, int]
-    adds: bool = False
+    name: str  # the operator, without its form
+    dimensions: tuple[int, int]  # of A and B
+    adds: bool = False  # whether it adds beta * C
 
 
 def make(
