@@ -21,14 +21,10 @@ SCHEMA = 1  # of the results
 
 
 def run(samples: Mapping[str, Sequence[Sample]], place: str = "cuda") -> dict[str, Any]:
-    """Check and time every sample, and return the results as plain data.
+    """Check and time every sample, by the name of its set, and return the results as plain data.
 
-    Parameters
-    ----------
-    samples : mapping
-        Samples by the name of their set, a key of `SETS_OF_A_RUN`.
-    place : str
-        A device of this machine, as `fastsgemm.device.ordinal` understands it.
+    The sets are keys of `SETS_OF_A_RUN`, and the device is one of this machine, as `fastsgemm.device.ordinal`
+    understands it.
 
     Raises
     ------

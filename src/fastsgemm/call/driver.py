@@ -82,12 +82,7 @@ def multiply(
 class LoadedPlan:
     """A plan whose kernels are loaded on a device, to be launched by many threads.
 
-    Parameters
-    ----------
-    gpu : Gpu
-    plan : Plan
-    handle : int
-        The raw stream of the first call, which may be capturing: then no kernel can be loaded.
+    `handle` is the raw stream of the first call, which may be capturing: then no kernel can be loaded.
 
     Raises
     ------

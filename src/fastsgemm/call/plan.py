@@ -126,13 +126,7 @@ def beta_read(source: Matrix | None) -> When | None:
 
 
 class Draft:
-    """The launches of a plan in the making, and the workspace that they need.
-
-    Parameters
-    ----------
-    traits : DeviceTraits
-        Of the device that the plan is for.
-    """
+    """The launches of a plan in the making for a device, and the workspace that they need."""
 
     def __init__(self, traits: DeviceTraits) -> None:
         self.traits = traits
@@ -141,14 +135,9 @@ class Draft:
         self._purposes: list[str] = []
 
     def reserve(self, size: int, purpose: str) -> Address:
-        """Return the address of an array in the workspace, a multiple of 256.
+        """Return the address of an array of `size` bytes in the workspace, a multiple of 256.
 
-        Parameters
-        ----------
-        size : int
-            In bytes.
-        purpose : str
-            For the message where the device has no room for it.
+        The purpose is for the message where the device has no room for it.
         """
         address = Address(Base.WORKSPACE, self.size)
         self.size += -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -28,15 +28,9 @@ _APART = (0, 16, 32, 48)  # addresses that are aligned and differ
 def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], addresses: Sequence[int]) -> Plan:
     """Return what a product launches on a device with these traits.
 
-    Parameters
-    ----------
-    traits : DeviceTraits
-    request : Request
-    metas : sequence of Meta
-        Of A, B, what is written and, if that is another array, C.
-    addresses : sequence of int
-        Theirs. The plan is for all that are the same modulo 16 bytes, of which A and B are one where they are here: if
-        B is A transposed, in the same memory, the result is symmetric.
+    `metas` and `addresses` are those of A, B, what is written and, if that is another array, C. The plan is for all
+    addresses that are the same modulo 16 bytes, of which A and B are one where they are here: if B is A transposed, in
+    the same memory, the result is symmetric.
 
     Raises
     ------

@@ -81,14 +81,8 @@ def _maxima_parts(traits: DeviceTraits, operand: Unsplit) -> int:
 def add_split(draft: Draft, operands: Sequence[Unsplit], maxima: Address, early: bool) -> None:
     """Add the launches that split one operand, or two of the same K in one launch.
 
-    Parameters
-    ----------
-    draft : Draft
-    operands : sequence of Unsplit
-    maxima : Address
-        Of the bytes that `maxima_bytes` asks for.
-    early : bool
-        Whether another kernel of the same product comes before.
+    `maxima` is the address of the bytes that `maxima_bytes` asks for. `early` says whether another kernel of the same
+    product comes before.
     """
     traits, K = draft.traits, operands[0].matrix.shape[1]
     operands = sorted(operands, key=lambda one: one.side.order)

@@ -128,16 +128,8 @@ def release_workspace() -> int:
 def allocate(gpu: Gpu, handle: int, size: int, what: str) -> int:
     """Allocate device memory, aligned to at least 256 bytes and uninitialised, and return its address.
 
-    Parameters
-    ----------
-    gpu : Gpu
-        The device, current in this thread.
-    handle : int
-        The raw stream that uses the memory; it may be capturing.
-    size : int
-        In bytes.
-    what : str
-        Its purpose, for the error message.
+    The device is current in this thread. The stream with this raw handle, which uses the memory, may be capturing.
+    `what` is the purpose, for the error message.
 
     Raises
     ------

@@ -103,15 +103,8 @@ def _aligned(size: int) -> int:
 def panels(lines: int, K: int, others: int, limit: int = WORKSPACE) -> list[tuple[int, int]]:
     """Return (first, lines) of the panels that an operand is split in, so that both operands keep to the limit.
 
-    Parameters
-    ----------
-    lines : int
-        Of the operand.
-    K : int
-    others : int
-        Lines of the other operand that are split in the same call: 0 where it was split before.
-    limit : int
-        Bytes for both, if both are float32. A panel has at least 768 lines, whatever K is.
+    `others` are lines of the other operand that are split in the same call: 0 where it was split before. The limit is
+    in bytes for both, if both are float32. A panel has at least 768 lines, whatever K is.
     """
     line = LINE_BYTES * stored_blocks(K)
     if line * (lines + others) <= limit:

@@ -54,18 +54,10 @@ class SplitLaunch(NamedTuple):
 
 
 def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors: int, shared_limit: int) -> SplitLaunch:
-    """Return how one side or two are split by one launch.
+    """Return how one side or two, sorted by their `order`, are split by one launch.
 
-    Parameters
-    ----------
-    sides : sequence of Side
-        Sorted by their `order`.
-    K : int
-    clusters : bool
-        Whether the device has clusters of blocks; else ``column_maxima.cu`` comes before, for strided lines.
-    multiprocessors : int
-    shared_limit : int
-        Bytes of shared memory that a block of the device may have.
+    A device without clusters of blocks runs ``column_maxima.cu`` before, for strided lines. The limit is the shared
+    memory that a block of the device may have, in bytes.
     """
     first, second = sides[0], sides[-1]
     cluster, tiles = 1, _COLUMN_STAGES

@@ -130,15 +130,8 @@ def call_with_swap_ab(rung: Rung, call: Call) -> Call:
 def variant_for(rung: Rung, call: Call, config: Config, peeled_tiles: int) -> Variant:
     """Return the variant that `rung` is compiled for, with vector widths that the rung supports.
 
-    Parameters
-    ----------
-    rung : Rung
-    call : Call
-        As `rung` takes it; see `call_with_swap_ab`.
-    config : Config
-    peeled_tiles : int
-        Most tiles of K for which the end of K is computed first, a number that is fitted for each architecture; see
-        `fastsgemm.heuristics.fitted.Fitted`.
+    The call is as the rung takes it; see `call_with_swap_ab`. The end of K is computed first where K has at most so
+    many `peeled_tiles`, a number that is fitted for each architecture; see `fastsgemm.heuristics.fitted.Fitted`.
     """
     batched = call.batch.count > 1
     if not rung.vectorized:

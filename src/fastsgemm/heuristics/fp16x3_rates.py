@@ -108,11 +108,7 @@ _DECODER = Decoder(Rates)
 def load(arch: str, device: str | None = None) -> Rates:
     """Return what is known for a device: measured by its user, else shipped for its architecture, else for all.
 
-    Parameters
-    ----------
-    arch : str
-    device : str, optional
-        Its name. Default: only what was shipped.
+    Without the name of a device, it is what was shipped.
 
     Raises
     ------

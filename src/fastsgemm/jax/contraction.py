@@ -127,19 +127,8 @@ class _Group(NamedTuple):
 def metas(labels: Labels, a: Shape, b: Shape, dtypes: Dtypes = FLOAT32) -> tuple[Meta, ...] | None:
     """Return A, B and the result as matrices, or None where their summed labels are not one dimension in both.
 
-    Parameters
-    ----------
-    labels : Labels
-    a, b : tuple of int
-        Shapes of row-major arrays.
-    dtypes : Dtypes
-        Of A and B.
-
-    Returns
-    -------
-    tuple of Meta
-        Dimensions of rows or columns that no stride joins are dimensions of the batch,
-        along which the other operand does not move.
+    The arrays are row-major. Dimensions of rows or columns that no stride joins are dimensions of the batch, along
+    which the other operand does not move.
     """
     sizes = extents(labels, a, b)
     of_a = dict(zip(labels.a, row_major(a), strict=True))

@@ -77,14 +77,7 @@ def call(
 ) -> Any:
     """Emit a call, and return its results.
 
-    Parameters
-    ----------
-    ctx : jax.interpreters.mlir.LoweringRuleContext
-    operands : sequence of (value, Kind)
-    results : sequence of Kind
-    aliases : dict
-        Of results that take the place of an operand: the operand's number to the result's.
-    description : Description
+    `aliases` says which results take the place of an operand: from the operand's number to the result's.
     """
     kinds = [kind for _, kind in operands]
     ctx = ctx.replace(primitive=None, avals_in=[kind.aval for kind in kinds], avals_out=[kind.aval for kind in results])

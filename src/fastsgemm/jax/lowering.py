@@ -88,14 +88,8 @@ def calls_of(
 ) -> tuple[tuple[tuple[Entry, Description], ...], int]:
     """Return the calls of a product on such a device, with its kernels compiled, and the bytes of their workspace.
 
-    Parameters
-    ----------
-    info : DeviceInfo
-    request : Request
-    metas : tuple of Meta
-        Of A, B and C.
-    alpha, beta : float or None
-        None: known when the program runs. Where beta is 0, there is no old C.
+    `metas` are those of A, B and C. An alpha or a beta of None is known when the program runs. Where beta is 0, there
+    is no old C.
     """
     plan = plan_of(info, request, metas)
     made = entries(plan, Case(alpha, beta, plan.K))
@@ -112,20 +106,11 @@ def _described(entry: Entry, arch: str) -> Description:
 def product(
     ctx: Any, values: dict[str, Any], labels: Labels, request: Request, alpha: Any, beta: Any, order: str = ""
 ) -> Any:
-    """Emit the calls of a product for CUDA, and return the value of the result.
+    """Emit the calls of a product for CUDA, and return the value of its one result.
 
-    Parameters
-    ----------
-    ctx : jax.interpreters.mlir.LoweringRuleContext
-        With one result.
-    values : dict
-        By name the value of A, B and, if there are any, of C, ALPHA and BETA, each with its `jax.core.ShapedArray`.
-    labels : Labels
-    request : Request
-    alpha, beta : float or None
-        See `calls_of`.
-    order : str, optional
-        The labels of the result in the order in which it lies. Default: row-major.
+    `values` has by name the value of A, B and, if there are any, of C, ALPHA and BETA, each with its
+    `jax.core.ShapedArray`. For alpha and beta see `calls_of`. `order` has the labels of the result in the order in
+    which it lies, if that is not row-major.
     """
     (out,) = ctx.avals_out
     a, b = values["A"][1].shape, values["B"][1].shape

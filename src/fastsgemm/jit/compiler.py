@@ -122,19 +122,10 @@ def reporting() -> list[str]:
 
 
 def compile_program(source: str, name: str, options: list[str], ptx: bool = False) -> Compiled:
-    """Compile a source, without the cache.
+    """Compile a source, which messages call `name`, without the cache; with `ptx`, return the PTX, too.
 
-    NVRTC compiles without the interpreter's lock, so threads compile side by side.
-
-    Parameters
-    ----------
-    source : str
-    name : str
-        What messages call the source.
-    options : list of str
-        The first is the architecture.
-    ptx : bool
-        Return the PTX, too.
+    NVRTC compiles without the interpreter's lock, so threads compile side by side. The first of the options is the
+    architecture.
 
     Raises
     ------

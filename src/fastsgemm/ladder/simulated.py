@@ -43,19 +43,9 @@ def climb(
 ) -> Table:
     """Run rungs on one problem with beta = 0 and a row-major C, count, and check the results.
 
-    Each rung is checked on a ragged problem, too; see `fastsgemm.ladder.ragged`.
-
-    Parameters
-    ----------
-    problem : Problem
-    rungs : sequence of Rung, optional
-        Default: see `fastsgemm.ladder.contenders.rungs_for`.
-    machine : Machine, optional
-        Default: see `Machine`.
-    configs : mapping, optional
-        Config by name of the rung. Default: those of the tuning database for a large problem on this device.
-    tried : mapping, optional
-        Constants by name that all rungs take in place of those of the tuning database.
+    Each rung is checked on a ragged problem, too; see `fastsgemm.ladder.ragged`. Without rungs, they are those of
+    `fastsgemm.ladder.contenders.rungs_for`. A config that is not given, by the name of the rung, is that of the tuning
+    database for a large problem on this device, with the constants that are `tried` in it.
 
     Raises
     ------

@@ -90,19 +90,10 @@ class Kind:
 def make(
     kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, result: torch.dtype | None = None
 ) -> Decision:
-    """Return the decision of a call.
+    """Return the decision of a call of factors A and B, what is added, and what is written, which may be a new tensor.
 
-    Parameters
-    ----------
-    kind : Kind
-    a, b : Tensor
-        The factors.
-    c : Tensor, optional
-        What is added, or None for an operator that adds nothing.
-    out : Tensor, optional
-        What is written, or None for a new tensor. If it is the same memory as `c`, C is updated in place.
-    result : torch.dtype, optional
-        The type that is asked for of the product of two factors of one 16-bit type; None for float32 factors.
+    If `out` is the same memory as `c`, C is updated in place. `result` is the type that is asked for of the product of
+    two factors of one 16-bit type; None for float32 factors.
     """
     given = [x for x in (a, b, c, out) if x is not None]
     reason = _of_types(given, result)
@@ -134,15 +125,8 @@ def of_wish(precision: str, ordinal: int, ours: str) -> tuple[str, str]:
     """Return why a call is passed on whose program wishes this ``fp32_precision``, or what is noted where it is not.
 
     A wish is PyTorch's to fulfil. But "bfx9", cuBLAS's emulation of float32 by BF16 tensor cores, exists on compute
-    capability 10.x only: elsewhere PyTorch has nothing for it but float32.
-
-    Parameters
-    ----------
-    precision : str
-    ordinal : int
-        The device.
-    ours : str
-        The precision that fastsgemm computes with.
+    capability 10.x only: elsewhere PyTorch has nothing for it but float32. `ours` is the precision that fastsgemm
+    computes with.
     """
     if precision == "tf32":
         return TF32, ""

@@ -33,12 +33,7 @@ def open_device(ordinal: int, stream: Callable[[], int] = lambda: LEGACY_STREAM)
     `sgemm`. While the stream is being captured into a CUDA graph, the device is not tuned; the next call tries again.
     If tuning fails, one warning is issued and the generic configs are used.
 
-    Parameters
-    ----------
-    ordinal : int
-        CUDA's number of the device.
-    stream : callable, optional
-        Returns the raw handle of the call's stream. It is called with the device current. Default: the legacy stream.
+    `stream` returns the raw handle of the call's stream. It is called with the device current.
 
     Raises
     ------

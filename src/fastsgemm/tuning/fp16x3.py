@@ -210,15 +210,9 @@ def _digits(value: float) -> float:
 
 
 class Timer:
-    """Times rung 11 on a device.
+    """Times rung 11 on a device, which must be current in this thread.
 
-    Parameters
-    ----------
-    gpu : Gpu
-        It must be current in this thread.
-    stopwatch : Stopwatch
-    operands : callable
-        Returns A, B and C of a problem, as views and as arrays with DLPack.
+    `operands` returns A, B and C of a problem, as views and as arrays with DLPack.
     """
 
     def __init__(self, gpu: Gpu, stopwatch: Stopwatch, operands: Callable[[Problem], Operands]) -> None:

@@ -188,15 +188,8 @@ def dtype_of(dtype: Any) -> DType | None:
 def misaligned(address: int, shape: Sequence[int], strides: Sequence[int], item: int = ITEM) -> Fault | None:
     """Return why an array cannot be used some of whose elements lie between two elements, or None.
 
-    Parameters
-    ----------
-    address : int
-        Or its remainder modulo 16.
-    shape : tuple of int
-    strides : tuple of int
-        In bytes. Along an extent of 1 they may be any.
-    item : int
-        Bytes of an element.
+    The address may be its remainder modulo 16. Strides are in bytes; along an extent of 1 they may be any. Elements
+    have `item` bytes.
     """
     if 0 in shape:
         return None
