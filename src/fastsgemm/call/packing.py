@@ -40,10 +40,10 @@ def add_cast(draft: Draft, operand: Matrix, when: When) -> Matrix:
     return copy.transposed if turned else copy
 
 
-def add_packed(draft: Draft, operand: Matrix, when: When) -> Matrix:
+def add_packed(draft: Draft, operand: Matrix) -> Matrix:
     """Add the launch that copies an operand to workspace where it is read, and return the copy."""
     copy = reserve(draft, operand)
-    add_copy(draft, operand, copy, when)
+    add_copy(draft, operand, copy, When.READS)
     return copy
 
 

@@ -126,11 +126,11 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
     by_rung_11 = not choice.shares
     split = request.split if by_rung_11 and not choice.direct else (False, False)  # else the arrays themselves are read
     if a.stored is None and not split[0]:
-        a = packing.add_packed(draft, a, When.READS)
+        a = packing.add_packed(draft, a)
     if request.gram:
         b = a.transposed.named("B")
     elif b.stored is None and not split[1]:
-        b = packing.add_packed(draft, b, When.READS)
+        b = packing.add_packed(draft, b)
     c = packing.reserve(draft, written, DType.F32) if written.stored is None or written.dtype else written
     sym = request.sym if choice.triangle else Sym.WHOLE
     if c is not written and (sym.leaves_one or not source):

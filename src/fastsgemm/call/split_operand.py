@@ -12,7 +12,7 @@ from fastsgemm import arguments, device
 from fastsgemm.call import arrays, packing, streams, workspace
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.driver import LoadedPlan
-from fastsgemm.call.plan import Draft, When
+from fastsgemm.call.plan import Draft
 from fastsgemm.call.splitting import Unsplit, add_split, maxima_bytes, pairs_at
 from fastsgemm.device import LEGACY_STREAM, PER_THREAD_STREAM
 from fastsgemm.errors import (
@@ -220,7 +220,7 @@ def _split(gpu: Gpu, handle: int, X: Any, side: str, address: int, matrix: Matri
     if lines and K:
         draft = Draft(gpu)
         if source.stored is None:
-            source = packing.add_packed(draft, source, When.READS)
+            source = packing.add_packed(draft, source)
         operands = [Unsplit(source, pairs_at(Address(Base.SPLIT_A), parts, lines, K, side, matrix.dtype))]
         maxima = draft.reserve(maxima_bytes(gpu, operands), "the largest magnitudes of an operand")
         add_split(draft, operands, maxima, early=False)
