@@ -24,13 +24,13 @@ from fastsgemm.driver import (
     succeed,
 )
 from fastsgemm.errors import DeviceError, DriverTooOldError, NoDriverError, NoNvrtcError
-from fastsgemm.gpu import Gpu, Kernel
+from fastsgemm.gpu import Gpu, Kernel, current
 
 # fmt: off
 __all__ = [
     "BACKENDS", "LEGACY_STREAM", "OUT_OF_MEMORY", "PER_THREAD_STREAM", "DeviceInfo", "DeviceTraits", "Gpu", "Kernel",
-    "described", "driver_text", "gpus", "host_backend", "info_of", "is_capturing", "is_present", "nvrtc_text",
-    "nvrtc_version", "open_gpu", "ordinal", "probe", "relaxed_capture", "require_driver", "succeed",
+    "current", "described", "driver_text", "gpus", "host_backend", "info_of", "is_capturing", "is_present",
+    "nvrtc_text", "nvrtc_version", "open_gpu", "ordinal", "probe", "relaxed_capture", "require_driver", "succeed",
 ]
 # fmt: on
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -324,6 +325,17 @@ class Gpu:
         """
         with relaxed_capture():  # another thread may be capturing: loading would end its capture
             return Kernel(self, cubin, name, shared_bytes)
+
+
+@contextmanager
+def current(gpu: Gpu) -> Iterator[None]:
+    """Make a device current in the calling thread for a block of code."""
+    switched = gpu.enter()
+    try:
+        yield
+    finally:
+        if switched:
+            gpu.leave()
 
 
 def _new_event() -> Any:

@@ -123,14 +123,10 @@ def _release(gpu: Gpu, handle: int, address: int) -> None:
     Any thread may drop the last reference. A default stream of each thread is of another one then, and the legacy
     stream, which waits for all of these, is that of the device that is current.
     """
-    switched = gpu.enter()
-    try:
+    with device.current(gpu):
         answer = gpu.free(address, LEGACY_STREAM if handle in (0, PER_THREAD_STREAM) else handle)
         if int(answer[0]) != 0:
             gpu.free(address, LEGACY_STREAM)
-    finally:
-        if switched:
-            gpu.leave()
 
 
 def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
@@ -183,8 +179,7 @@ def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
             "split takes an array on a device, this one is in host memory, which sgemm splits itself"
         )
     gpu = device.open_gpu(ordinal)
-    switched = gpu.enter()
-    try:
+    with device.current(gpu):
         require_tensor_cores(gpu)
         handle = library.current_stream(ordinal) if stream is None else streams.handle_of(stream)
         address, meta = library.view(X, handle, stream is None and library.has_streams)
@@ -197,9 +192,6 @@ def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
             )
         matrix = Matrix(Address(Base.A), tuple(meta.shape), tuple(meta.strides), address & 15, side, meta.dtype)
         return _split(gpu, handle, X, side, address, matrix)
-    finally:
-        if switched:
-            gpu.leave()
 
 
 def _check_shape(shape: Any) -> None:

@@ -116,12 +116,8 @@ def release_workspace() -> int:
     """
     freed = 0
     for gpu in list(device.gpus.values()):
-        switched = gpu.enter()
-        try:
+        with device.current(gpu):
             freed += release(gpu)
-        finally:
-            if switched:
-                gpu.leave()
     return freed
 
 

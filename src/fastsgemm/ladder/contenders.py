@@ -98,9 +98,7 @@ def on_device(
     """
     gpu = device.open_gpu(ordinal)
     refuse_too_large(problem, _HOST_COPIES)
-    with ExitStack() as stack:
-        if gpu.enter():
-            stack.callback(gpu.leave)
+    with device.current(gpu), ExitStack() as stack:
         a, b, c = operands(problem)
         # A column-major operand lies in device memory as its row-major transpose.
         lines = [x if x.flags.c_contiguous else x.T for x in (a, b, c)]
