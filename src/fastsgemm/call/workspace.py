@@ -23,21 +23,14 @@ _MOST_STREAMS = 64  # that keep a workspace: streams that are gone leave theirs 
 
 
 class StreamWorkspace:
-    """The workspace that a stream keeps.
-
-    Attributes
-    ----------
-    lock : lock
-        Held from the look-up of the address to the last launch that uses it, so that no other call launches between or
-        makes the workspace grow. Never waited for: a finaliser that multiplies may interrupt the call that holds it.
-    size : int
-        In bytes.
-    """
+    """The workspace that a stream keeps."""
 
     def __init__(self, gpu: Gpu, handle: int) -> None:
         self._gpu, self._handle = gpu, handle
+        # Held from the look-up of the address to the last launch that uses it, so that no other call launches between
+        # or makes the workspace grow. Never waited for: a finaliser that multiplies may interrupt the call that has it.
         self.lock = threading.Lock()
-        self._address = self.size = 0
+        self._address = self.size = 0  # the size is in bytes
 
     def address_of(self, size: int, what: str) -> int:
         """Return the address, after growing to at least `size` bytes for this purpose; the caller holds the lock.

@@ -131,10 +131,7 @@ class PipelinedProblems(CurveProblems, frozen=True):
 
     @property
     def layout_loads(self) -> tuple[float, float, float]:
-        """The loads at which the other layouts are measured, some of them the same. The last is a full wave.
-
-        The slower layout of two waits longer for its copies, which shows at a load of 1 and hardly at 2.
-        """
+        # The slower layout of two waits longer for its copies, which shows at a load of 1 and hardly at 2.
         full = float(self.blocks_per_sm)
         return 1.0, min(2.0, full), full
 
@@ -146,7 +143,6 @@ class PipelinedProblems(CurveProblems, frozen=True):
 
     @property
     def bend(self) -> float:
-        """The K from which on the time is one straight line."""
         assert isinstance(self.config, PipelinedConfig)
         return float(min(self.shallow, (self.config.STAGES + 1) * self.config.BK))
 
@@ -159,7 +155,6 @@ class NarrowProblems(CurveProblems, frozen=True):
     least_tiles = 1
 
     def extents(self, load: float) -> tuple[int, int]:
-        """Return M and N of about this load, in whole tiles."""
         return self.config.BM, max(1, round(load * self.multiprocessors)) * self.config.BN
 
     def streams(self) -> tuple[Problem, ...]:
@@ -172,7 +167,6 @@ class NarrowProblems(CurveProblems, frozen=True):
         return None
 
     def stacked(self) -> Problem | None:
-        """Return about as many tiles in several rows, which share what they read of B."""
         M = STACKED * self.config.BM
         return Problem(M, max(M, self.streams()[0].N // STACKED), self.deep)
 

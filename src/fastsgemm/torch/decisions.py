@@ -27,32 +27,7 @@ NO_MEMORY = "an operand without memory"
 
 
 class Decision:
-    """What is done with operands like these.
-
-    Attributes
-    ----------
-    problem : str
-        Their shapes, for the report.
-    flops : int
-        Of one call.
-    reason : str
-        Why the call is passed on; empty if it is replaced.
-    ordinal : int
-        The number of the device, or `HOST`.
-    gpu : Gpu or None
-        The device; None for the host, and before the first call.
-    plan : Plan or None
-        What is launched; None for the host, and before the first call.
-    metas : tuple of Meta
-        What `fastsgemm.call` needs to know beside their addresses of A, of B, of what is written and, where C is
-        another tensor than that, of C.
-    shape, strides : tuple of int
-        Of a new result.
-    calls : int
-        How many calls came to this end. Threads that count at the same time may lose one.
-    other_ends : dict
-        How many calls had another end, by reason and note: those that depend on more than the operands' kinds.
-    """
+    """What is done with operands like these."""
 
     __slots__ = (
         *("metas", "shape", "strides", "gpu", "plan", "ordinal"),
@@ -60,14 +35,18 @@ class Decision:
     )
 
     def __init__(self, problem: str, flops: int = 0, reason: str = "") -> None:
-        self.problem, self.flops, self.reason = problem, flops, reason
-        self.calls = 0
+        self.problem = problem  # their shapes, for the report
+        self.flops = flops  # of one call
+        self.reason = reason  # why the call is passed on; empty if it is replaced
+        self.calls = 0  # that came to this end; threads that count at the same time may lose one
+        # How many calls had another end, by reason and note: those that depend on more than the operands' kinds.
         self.other_ends: dict[tuple[str, str], int] = {}
-        self.gpu: Any = None
-        self.plan: Any = None
+        self.gpu: Any = None  # the device; None for the host, and before the first call
+        self.plan: Any = None  # what is launched; None for the host, and before the first call
         self.ordinal = HOST
+        # Of A, of B, of what is written and, where C is another tensor than that, of C.
         self.metas: tuple[Meta, ...] = ()
-        self.shape: tuple[int, ...] = ()
+        self.shape: tuple[int, ...] = ()  # of a new result
         self.strides: tuple[int, ...] = ()
 
     def count(self, reason: str, note: str = "") -> None:

@@ -232,17 +232,18 @@ def host_dtype(x: np.ndarray) -> DType | None:
 def at_address(
     address: int, shape: Sequence[int], strides: Sequence[int], owner: Any = None, kind: str = "<f4"
 ) -> np.ndarray:
-    """Return host memory as a NumPy array that keeps `owner` alive; strides are in elements, of a kind of `KINDS`.
+    """Return host memory as a NumPy array; strides are in elements, whose kind is one as of NumPy's array interface.
 
-    For tensors: `Tensor.numpy` would make the tensor's storage one that cannot be resized, which FSDP does between its
-    uses. A stride along an extent of 1 may be any number, also one that NumPy has no room for.
+    The base of its base is `owner`, which it keeps alive. A stride along an extent of 1 may be any number, also one
+    that NumPy has no room for. For tensors: `Tensor.numpy` would make the tensor's storage one that cannot be resized,
+    which FSDP does between its uses.
     """
     item = int(kind[-1])
     steps = tuple(item * step if extent > 1 else item for extent, step in zip(shape, strides, strict=True))
     interface = {"version": 3, "typestr": kind, "data": (address, False), "shape": tuple(shape), "strides": steps}
     if kind == _BFLOAT16_KIND:
         interface["descr"] = BFLOAT16.descr  # not by a view later, which PyTorch's compiler would trace
-    return np.asarray(SimpleNamespace(__array_interface__=interface, owner=owner))
+    return np.asarray(SimpleNamespace(__array_interface__=interface, base=owner))
 
 
 def type_name(x: Any) -> str:
