@@ -94,16 +94,16 @@ class Table:
             return None
         return self._pick(plane, int((cost <= self._model.close * least).argmax()))
 
-    def ranking(self, plane: int = 0) -> list[Pick]:
-        """Return each config with the SPLIT_K that gives its least cost, the best first."""
-        order = self._least[plane].argsort(kind="stable").tolist()
-        return [self._pick(plane, column) for column in order if self._least[plane, column] < math.inf]
+    def ranking(self) -> list[Pick]:
+        """Return each config with the SPLIT_K that gives its least cost on one product, the best first."""
+        order = self._least[0].argsort(kind="stable").tolist()
+        return [self._pick(0, column) for column in order if self._least[0, column] < math.inf]
 
-    def options(self) -> list[tuple[int, int, float]]:
-        """Return of each option of one product the places of the number of parts of K and of the config, and the ms."""
-        rows, columns = (self._cost[0] < math.inf).nonzero()
+    def options(self) -> list[tuple[Fit, int, float]]:
+        """Return config, parts of K and ms of each option of one product."""
+        fits, (rows, columns) = self._model.fits, (self._cost[0] < math.inf).nonzero()
         each = zip(rows.tolist(), columns.tolist(), strict=True)
-        return [(row, column, self._ms.item(0, row, column)) for row, column in each]
+        return [(fits[column], PARTS[row], self._ms.item(0, row, column)) for row, column in each]
 
     def _pick(self, plane: int, column: int) -> Pick:
         """Return a config with the SPLIT_K that gives its least cost."""
@@ -189,8 +189,7 @@ class CostModel:
 
     def times(self, problem: Problem) -> list[tuple[Fit, int, float]]:
         """Return config, parts of K and predicted time in ms of every option, without the cost of accumulators."""
-        options = self.predict([Product(problem, True)], accumulators=False).options()
-        return [(self.fits[column], PARTS[row], ms) for row, column, ms in options]
+        return self.predict([Product(problem, True)], accumulators=False).options()
 
     def predict(self, products: Sequence[Product], accumulators: bool = True) -> Table:
         """Return the times of all configs on some products, with the partial accumulators that they need if wanted."""

@@ -45,13 +45,10 @@ class CurveProblems(Struct, frozen=True):
     def problems(self, quick: bool = False) -> list[Problem]:
         """Return the problems that a curve is measured on.
 
-        Parameters
-        ----------
-        quick : bool
-            Leave out points that need kernels of their own. The model then assumes that transposed operands with odd
-            extents behave like aligned ones, that edges cost nothing, and that rows of tiles share nothing. On rung 9,
-            which may compute the end of K first, it also assumes that this end costs as much as its steps, and that
-            the time is one straight line in a ragged K.
+        A quick curve leaves out points that need kernels of their own. The model then assumes that transposed operands
+        with odd extents behave like aligned ones, that edges cost nothing, and that rows of tiles share nothing. On
+        rung 9, which may compute the end of K first, it also assumes that this end costs as much as its steps, and that
+        the time is one straight line in a ragged K.
         """
         fewer = quick and self.quick_leaves_out_tails
         chosen = [
