@@ -10,7 +10,7 @@ checks = pytest.importorskip("check_benchmarks", reason="tools/ is part of a che
 
 def made_up_run():
     """A run of two named shapes, one random problem, a rung and a call."""
-    problem = {"M": 16, "N": 32, "K": 64, "layout": "NN", "lda": 64, "ldb": 32, "ldc": 32, "load_bytes": 16}
+    problem = {"M": 16, "N": 32, "K": 64, "layout": "NN", "batch": 1, "lda": 64, "ldb": 32, "ldc": 32, "load_bytes": 16}
     problem |= {"size": "launch-bound", "rung": "pipelined", "rule": "exact", "ms": 1.0, "cublas_ms": 0.8}
     problem |= {"percent": 80.0, "noise": 0.01, "error": 1e-7, "cublas_error": 1e-7}
     groups = {

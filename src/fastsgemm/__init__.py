@@ -101,23 +101,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(
-        (
-            "BlockConfig",
-            "Config",
-            "Fp16x3Config",
-            "HalfConfig",
-            "PipelinedConfig",
-            "SharedTileConfig",
-            "SkinnyConfig",
-            "SkinnyInOrderConfig",
-            "ThreadColumnConfig",
-            "ThreadTileConfig",
-            "VectorizedConfig",
-            "WarptiledConfig",
-        ),
-        "config",
-    ),
     "RUNGS": "rungs",
     "SplitOperand": "call.split_operand",
     "explain": "heuristics.explanation",
@@ -126,7 +109,7 @@ _HOMES = {
     "sgemm": "gemm",
     "split": "call.split_operand",
     "tune": "tuning.tuner",
-}  # of the public names that are not errors
+}  # of the public names that are neither errors nor configs
 
 if not TYPE_CHECKING:  # type checkers use the imports above and accept no other names
 
@@ -138,7 +121,8 @@ if not TYPE_CHECKING:  # type checkers use the imports above and accept no other
         if name not in __all__:
             hint = f"; import {__name__}.{name} first" if name in ("blas", "jax", "sim", "torch") else ""
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
-        public = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+        home = _HOMES.get(name, "config" if name.endswith("Config") else "errors")
+        public = getattr(import_module(f"{__name__}.{home}"), name)
         globals()[name] = public
         return public
 

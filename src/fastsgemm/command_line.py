@@ -93,7 +93,7 @@ def _everything(options: argparse.Namespace) -> int:
         if not options.json:
             show(overview.result(climbed), end="\n\n")
     if options.json:
-        _print_json({"info": machine.json()} | {name: climbed.json() for name, climbed in ladders.items()})
+        show(_json({"info": machine.json()} | {name: climbed.json() for name, climbed in ladders.items()}))
     else:
         show(overview.closing(machine))
     return 0 if all(climbed.ok for climbed in ladders.values()) else _WRONG_RESULT
@@ -102,10 +102,7 @@ def _everything(options: argparse.Namespace) -> int:
 def _info(options: argparse.Namespace) -> int:
     require_float32(options.size or DEFAULT_SIZE, "info")
     machine = info.collect(options.size or DEFAULT_SIZE)
-    if options.json:
-        _print_json(machine.json())
-    else:
-        show(machine.text())
+    show(_json(machine.json()) if options.json else machine.text())
     return 0
 
 
@@ -117,14 +114,11 @@ def _ladder(options: argparse.Namespace) -> int:
         os.environ["FASTSGEMM_DEVICE"] = "host" if name == "host" else "cuda"
         device.host_backend.cache_clear()
     climbed = _climb(place, options.size, options.rung, options.config)
-    if options.json:
-        _print_json(climbed.json())
-    else:
-        show(climbed.text())
-        if options.plot:
-            show(f"\n{bars.text(climbed.json())}")
-        if name == "host":
-            show("\nNo rung runs on the host. On a simulated device all do: fastsgemm ladder --device sim")
+    show(_json(climbed.json()) if options.json else climbed.text())
+    if options.plot and not options.json:
+        show(f"\n{bars.text(climbed.json())}")
+    if name == "host" and not options.json:
+        show("\nNo rung runs on the host. On a simulated device all do: fastsgemm ladder --device sim")
     return 0 if climbed.ok else _WRONG_RESULT
 
 
@@ -134,10 +128,7 @@ def _explain(options: argparse.Namespace) -> int:
         p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision, options.batch_invariant, p.batch,
         options.symmetric or p.symmetric, str(p.dtypes),
     )  # fmt: skip
-    if options.json:
-        _print_json(explanation.json())
-    else:
-        show(explanation)
+    show(_json(explanation.json()) if options.json else explanation)
     return 0
 
 
@@ -149,10 +140,7 @@ def _prepare(options: argparse.Namespace) -> int:
         symmetric=options.symmetric, dtypes=dtypes, device=options.device,
         stored=True,  # there is no other use of them after the process
     )  # fmt: skip
-    if options.json:
-        _print_json(dataclasses.asdict(preparation_report))
-    else:
-        show(preparation_report)
+    show(_json(dataclasses.asdict(preparation_report)) if options.json else preparation_report)
     return 0
 
 
@@ -165,16 +153,15 @@ def _cache(options: argparse.Namespace) -> int:
     except OSError as error:
         verb = "emptied" if options.clear else "read"
         raise DeviceError(f"the kernel cache {folder} could not be {verb}: {error.strerror or error}") from error
-    if options.json:
-        _print_json({"folder": str(folder), "kernels": kernels, "bytes": size, "cleared": options.clear})
-    else:
-        verb = "removed" if options.clear else "holds"
-        show(f"{folder}: {verb} {kernels} kernel{'s' * (kernels != 1)}, {size / 1e6:.1f} MB")
+    verb = "removed" if options.clear else "holds"
+    text = f"{folder}: {verb} {kernels} kernel{'s' * (kernels != 1)}, {size / 1e6:.1f} MB"
+    data = {"folder": str(folder), "kernels": kernels, "bytes": size, "cleared": options.clear}
+    show(_json(data) if options.json else text)
     return 0
 
 
-def _print_json(data: dict[str, Any]) -> None:
-    show(json.dumps(data, indent=2, allow_nan=False))
+def _json(data: dict[str, Any]) -> str:
+    return json.dumps(data, indent=2, allow_nan=False)
 
 
 def _problem(text: str) -> Problem:

@@ -24,13 +24,13 @@ from fastsgemm.driver import (
     succeed,
 )
 from fastsgemm.errors import DeviceError, DriverTooOldError, NoDriverError, NoNvrtcError
-from fastsgemm.gpu import Gpu, Kernel
+from fastsgemm.gpu import Gpu, Kernel, current
 
 # fmt: off
 __all__ = [
     "BACKENDS", "LEGACY_STREAM", "OUT_OF_MEMORY", "PER_THREAD_STREAM", "DeviceInfo", "DeviceTraits", "Gpu", "Kernel",
-    "described", "driver_text", "gpus", "host_backend", "info_of", "is_capturing", "is_present", "nvrtc_text",
-    "nvrtc_version", "open_gpu", "ordinal", "probe", "relaxed_capture", "require_driver", "succeed",
+    "current", "described", "driver_text", "gpus", "host_backend", "info_of", "is_capturing", "is_present",
+    "nvrtc_text", "nvrtc_version", "open_gpu", "ordinal", "probe", "relaxed_capture", "require_driver", "succeed",
 ]
 # fmt: on
 
@@ -77,11 +77,8 @@ def is_present(place: str) -> bool:
 def ordinal(place: int | str) -> int:
     """Return CUDA's number of the device in this machine that `place` names.
 
-    Parameters
-    ----------
-    place : int or str
-        The number, ``cuda`` (the first device), ``cuda:1``, or a name or architecture such as ``NVIDIA H200`` or
-        ``sm_90``, which means the first such device.
+    It is the number, ``cuda`` (the first device), ``cuda:1``, or a name or architecture such as ``NVIDIA H200`` or
+    ``sm_90``, which means the first such device.
 
     Raises
     ------
@@ -297,16 +294,9 @@ def nvrtc_wheels() -> dict[int, Path]:
 
 
 def fitting_nvrtc(there: set[int], driver: int, bindings: int) -> int:
-    """Return which NVRTC fits best, by major versions.
+    """Return which NVRTC fits best, by major versions: of those that are installed, at least one.
 
-    Parameters
-    ----------
-    there : set of int
-        The installed ones, at least one.
-    driver : int
-        0 without a driver. It must not be older than NVRTC.
-    bindings : int
-        Those of cuda.bindings, which can use every NVRTC.
+    It must not be newer than the driver, which is 0 where there is none. cuda.bindings can use every NVRTC.
     """
     usable = {major for major in there if major <= driver} if driver else there
     return bindings if bindings in usable else max(usable or there)

@@ -235,17 +235,9 @@ def sgemm(
 
 
 def multiply_triangle(A: Any, B: Any, alpha: float, beta: float, C: Any, sym: Sym) -> Any:
-    """Compute one triangle of C <- alpha * A @ B + beta * C, of which A @ B is symmetric; return C.
+    """Compute one triangle, LOWER or UPPER, of C <- alpha * A @ B + beta * C, of which A @ B is symmetric; return C.
 
-    Parameters
-    ----------
-    A, B : array
-        As in `sgemm`.
-    alpha, beta : float
-    C : array
-        Written in place; the other triangle is left as it is.
-    sym : Sym
-        LOWER or UPPER.
+    The other triangle of C is left as it is.
 
     Raises
     ------

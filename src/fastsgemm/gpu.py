@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -272,17 +273,8 @@ class Gpu:
     def launch_config(self, grid: tuple[int, ...], threads: int, shared_bytes: int, early: bool) -> Any:
         """Return the driver's description of a launch, but for the stream, which is its `hStream`.
 
-        Parameters
-        ----------
-        grid : tuple of int
-            Blocks, in one to three dimensions.
-        threads : int
-            Of a block.
-        shared_bytes : int
-            Dynamic shared memory of a block.
-        early : bool
-            Whether the kernel may begin before the one launched before it has ended (programmatic dependent launch,
-            from sm_90 on).
+        The grid has one to three dimensions. A kernel that is `early` may begin before the one launched before it has
+        ended (programmatic dependent launch, from sm_90 on).
         """
         from cuda.bindings import driver
 
@@ -323,14 +315,8 @@ class Gpu:
     def load(self, cubin: bytes, name: str, shared_bytes: int) -> Kernel:
         """Load a kernel and allow it the dynamic shared memory that it is launched with.
 
-        Parameters
-        ----------
-        cubin : bytes
-            Machine code for this architecture.
-        name : str
-            The ``extern "C"`` name.
-        shared_bytes : int
-            Dynamic shared memory of a block. With the static one, more than 48 KiB must be requested from the driver.
+        The name is the ``extern "C"`` one. With the static shared memory, more than 48 KiB must be requested from the
+        driver.
 
         Raises
         ------
@@ -339,6 +325,17 @@ class Gpu:
         """
         with relaxed_capture():  # another thread may be capturing: loading would end its capture
             return Kernel(self, cubin, name, shared_bytes)
+
+
+@contextmanager
+def current(gpu: Gpu) -> Iterator[None]:
+    """Make a device current in the calling thread for a block of code."""
+    switched = gpu.enter()
+    try:
+        yield
+    finally:
+        if switched:
+            gpu.leave()
 
 
 def _new_event() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
@@ -188,9 +189,7 @@ def _through_simulation(
 
 def _through_device(request: Request, a: np.ndarray, b: np.ndarray, c: np.ndarray, alpha: float, beta: float) -> None:
     gpu = first_use.open_device(0)
-    switched = gpu.enter()
-    made: list[DeviceArray] = []
-    try:
+    with device.current(gpu), ExitStack() as made:
         views: list[View] = []
         of_c = bool(beta) or request.symmetric.leaves_one  # what is not written is downloaded as it was
         for x, read in ((a, bool(alpha)), (b, bool(alpha)), (c, of_c)):
@@ -198,18 +197,12 @@ def _through_device(request: Request, a: np.ndarray, b: np.ndarray, c: np.ndarra
                 views.append(_transposed(views[0]))
                 continue
             lines, flipped = _lines(x)
-            array = DeviceArray(lines.shape, gpu, LEGACY_STREAM, _dtype(x))
-            made.append(array)
+            array = made.enter_context(closing(DeviceArray(lines.shape, gpu, LEGACY_STREAM, _dtype(x))))
             if read and lines.size:
                 array.upload(lines)
             views.append(_flip(array.view) if flipped else array.view)
         multiply(gpu, LEGACY_STREAM, request, views, alpha, beta)
-        _download(made[-1], c)
-    finally:
-        for array in made:
-            array.close()
-        if switched:
-            gpu.leave()
+        _download(array, c)
 
 
 def _lines(x: np.ndarray) -> tuple[np.ndarray, bool]:

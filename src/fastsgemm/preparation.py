@@ -274,10 +274,6 @@ def compiled(
 def load(gpu: Gpu, needed: Mapping[KernelSpec, int], bar: Bar, stored: bool = False) -> None:
     """Compile and load what is missing of some kernels, each with its dynamic shared memory in bytes."""
     missing = [each for each in needed if each not in gpu.kernels]
-    switched = gpu.enter()
-    try:
+    with devices.current(gpu):
         for each, code in compiled(missing, gpu.arch, bar, stored):
             kernel.load(gpu, each, needed[each], code)
-    finally:
-        if switched:
-            gpu.leave()

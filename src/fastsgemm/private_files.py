@@ -27,12 +27,7 @@ _FILE_MODE = 0o600
 def user_folder(variable: str, kind: str) -> Path | None:
     """Return the folder that the environment variable names, or the platform's default, or None without a home folder.
 
-    Parameters
-    ----------
-    variable : str
-        Name of the environment variable.
-    kind : str
-        ``cache`` or ``data``: which folder of the platform is the default.
+    The default is that of its kind, ``cache`` or ``data``.
     """
     override = os.environ.get(variable)
     if override:
@@ -85,16 +80,7 @@ def _check_owner(status: os.stat_result, path: Path) -> None:
 
 
 def read(path: Path, most: int, *, private: bool = True) -> bytes:
-    """Return the bytes of a regular file.
-
-    Parameters
-    ----------
-    path : Path
-    most : int
-        The largest file that is read, in bytes.
-    private : bool
-        Refuse a file that other users own or can write.
-    """
+    """Return the bytes of a regular file of at most so many; refuse a `private` one that others own or can write."""
     with open(_opened(path, os.O_RDONLY, private), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:

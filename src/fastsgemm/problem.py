@@ -175,29 +175,15 @@ MAX_BATCH = MAX_GRID**2  # products of one launch
 
 @dataclass(frozen=True)
 class Problem:
-    """What is asked of a kernel, as far as the choice of its constants goes.
+    """What is asked of a kernel, as far as the choice of its constants goes."""
 
-    Attributes
-    ----------
-    M, N, K : int
-        C is (M, N), A is (M, K), B is (K, N).
-    layout : str
-        ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T).
-    batch : int
-        How many such products are computed at once.
-    symmetric : bool
-        The result is symmetric, and one triangle of it is computed.
-    dtypes : Dtypes
-        The types of A and B.
-    """
-
-    M: int
+    M: int  # C is (M, N), A is (M, K), B is (K, N)
     N: int
     K: int
-    layout: str = "NN"
-    batch: int = 1
-    symmetric: bool = False
-    dtypes: Dtypes = FLOAT32
+    layout: str = "NN"  # ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T)
+    batch: int = 1  # how many such products are computed at once
+    symmetric: bool = False  # the result is symmetric, and one triangle of it is computed
+    dtypes: Dtypes = FLOAT32  # the types of A and B
 
     @property
     def word(self) -> str:

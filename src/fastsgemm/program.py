@@ -24,16 +24,9 @@ _BEGINS_HERE = not getattr(sys.flags, "safe_path", sys.flags.isolated)  # the fo
 
 
 def main(parser: argparse.ArgumentParser, enable: Callable[[Any], Any], arguments: Sequence[str] | None = None) -> None:
-    """Turn a switch on for the rest of the process, and run the program that the command line names.
+    """Turn a switch on for the rest of the process, and run the program that the command line names; see `parser_for`.
 
-    Parameters
-    ----------
-    parser : ArgumentParser
-        See `parser_for`.
-    enable : callable
-        Turns the switch on as the options say, and returns it.
-    arguments : sequence of str, optional
-        Default: those of the process.
+    `enable` turns the switch on as the options say, and returns it.
     """
     given = parser.parse_args(arguments)
     if given.program[:1] == ["--"]:

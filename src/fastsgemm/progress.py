@@ -87,15 +87,9 @@ class _Stderr:
 
 
 def track(items: Collection[T], doing: str, delay: float = 0.0) -> Iterable[T]:
-    """Return an iterable over `items` that shows a progress bar.
+    """Return an iterable over `items` that shows a progress bar with a label.
 
-    Parameters
-    ----------
-    items : collection
-    doing : str
-        The label of the bar, for example ``timing``.
-    delay : float
-        Seconds before the bar appears on a terminal; in a log it appears after at least 10.
+    It appears on a terminal after `delay` seconds; in a log after at least 10.
     """
     if _closed():
         return items
@@ -111,10 +105,7 @@ def track(items: Collection[T], doing: str, delay: float = 0.0) -> Iterable[T]:
 class Bar:
     """The progress bars of a tuning run, one for each phase, with the best result so far and the time left.
 
-    Parameters
-    ----------
-    enabled : bool
-        If false, nothing is shown, not even notes.
+    Unless it is enabled, nothing is shown, not even notes.
     """
 
     def __init__(self, enabled: bool = True) -> None:

@@ -16,39 +16,20 @@ from fastsgemm.rungs import PRECISIONS, Rung
 
 
 class Request(Struct, frozen=True, cache_hash=True):
-    """How a product is to be computed, as far as the caller says so.
+    """How a product is to be computed, as far as the caller says so."""
 
-    Attributes
-    ----------
-    rung : Rung or None
-        None: chosen for the problem.
-    config : Config or None
-        None: chosen for the problem. With precision "ieee" there is a rung that takes it.
-    precision : str
-        ``ieee`` or ``fp16x3``; with a rung, that of the rung.
-    batch_invariant : bool
-        Whether the order of summation is that of docs/precision.md; then the rung has it.
-    split : (bool, bool)
-        Whether A and B were split before the call.
-    output : str
-        What the caller calls the array that is written, for messages: ``C`` or ``out``.
-    symmetric : Sym
-        What the caller says of alpha A B: WHOLE nothing, BOTH that it is symmetric. LOWER and UPPER: besides, only this
-        triangle of C is written.
-    gram : bool
-        B is A transposed, in the same memory, so that the result is symmetric whatever the caller says of it.
-    takes_halves : bool
-        The caller names the arithmetic, a precision or `batch_invariant`, so operands may be bfloat16 or float16.
-    """
-
-    rung: Rung | None = None
-    config: Config | None = None
-    precision: str = PRECISIONS[0]
-    batch_invariant: bool = False
-    split: tuple[bool, bool] = (False, False)
-    output: str = "C"
+    rung: Rung | None = None  # None: chosen for the problem
+    config: Config | None = None  # None: chosen for the problem. With precision "ieee" there is a rung that takes it
+    precision: str = PRECISIONS[0]  # ``ieee`` or ``fp16x3``; with a rung, that of the rung
+    batch_invariant: bool = False  # whether the order of summation is that of docs/precision.md; then the rung has it
+    split: tuple[bool, bool] = (False, False)  # whether A and B were split before the call
+    output: str = "C"  # what the caller calls the array that is written, for messages: ``C`` or ``out``
+    # What the caller says of alpha A B: WHOLE nothing, BOTH that it is symmetric. LOWER and UPPER: besides, only this
+    # triangle of C is written.
     symmetric: Sym = Sym.WHOLE
+    # B is A transposed, in the same memory, so that the result is symmetric whatever the caller says of it.
     gram: bool = False
+    # The caller names the arithmetic, a precision or `batch_invariant`, so operands may be bfloat16 or float16.
     takes_halves: bool = False
 
     @property

@@ -10,14 +10,9 @@ from fastsgemm.errors import RecordError
 
 
 def decode(text: bytes, type: Any) -> Any:
-    """Return the value of a JSON text.
+    """Return the value of a JSON text in UTF-8, without NaN, infinities and numbers beyond float64.
 
-    Parameters
-    ----------
-    text : bytes
-        UTF-8. NaN, infinities and numbers beyond float64 are rejected.
-    type : type
-        The type of the value, as msgspec defines types. `msgspec.Raw` leaves a part undecoded.
+    Its type is as msgspec defines types. `msgspec.Raw` leaves a part undecoded.
 
     Raises
     ------

@@ -1,7 +1,5 @@
 """The files of what was measured of rung 11: shipped ones, and the user's, which is read first."""
 
-import json
-
 import pytest
 from msgspec import structs
 
@@ -29,7 +27,7 @@ def test_a_file_comes_back(data_folder):
 def test_shipped_files_are_as_they_would_be_written():
     for path in (resources.folder("tuning_db") / "fp16x3").glob("*.json"):
         rates = fp16x3_rates.parse(path, path.read_bytes())
-        assert json.loads(fp16x3_rates.dumps(rates)) == json.loads(path.read_text())
+        assert fp16x3_rates.dumps(rates) == path.read_text()
 
 
 def test_a_device_with_a_shipped_file_gets_it():
@@ -45,6 +43,14 @@ def test_the_users_rates_decide(data_folder):
     fp16x3_rates.save(structs.replace(shipped, tiles=slow))
     choice = fp16x3.choose(H200, problem, FP16X3)
     assert choice.tile is None and "the IEEE kernel of rung pipelined is quicker" in choice.why
+
+
+def test_no_more_parts_than_the_file_says(data_folder):
+    deep = Problem(256, 256, 65536)
+    shipped = fp16x3_rates.load("sm_90")
+    assert 1 < fp16x3.choose(H200, deep, resolve("fp16x3")).tile.SPLIT_K <= shipped.most_parts
+    fp16x3_rates.save(structs.replace(shipped, most_parts=1))
+    assert fp16x3.choose(H200, deep, resolve("fp16x3")).tile.SPLIT_K == 1
 
 
 def test_measured_times_replace_the_rule_for_unmeasured_devices(data_folder):

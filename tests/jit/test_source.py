@@ -26,9 +26,9 @@ def cuda_folder(tmp_path, monkeypatch):
     for path in real.rglob("*.cu*"):
         (tmp_path / path.relative_to(real)).write_text(path.read_text())
     monkeypatch.setattr("fastsgemm.resources.folder", lambda name: tmp_path)
-    source._inlined.cache_clear()
+    source.plain.cache_clear()
     yield tmp_path
-    source._inlined.cache_clear()
+    source.plain.cache_clear()
 
 
 def constants(text):

@@ -6,10 +6,10 @@ from operator import itemgetter
 
 import kernel_texts
 import pytest
+from forced_constants import climb_with
 
 from fastsgemm import rungs
 from fastsgemm.ladder import ragged, simulated
-from fastsgemm.ladder.simulated import climb
 from fastsgemm.problem import Problem
 from fastsgemm.sim import Machine
 from fastsgemm.sim.errors import BarrierError, GlobalAccessError
@@ -61,14 +61,14 @@ def test_a_bounds_check_that_is_left_out_is_found(name, old, new, edited, config
     edited(old, new)
     rung, constants = rungs.find(name), small(configs, name)
     with pytest.raises(GlobalAccessError, match=rf"^rung {rung} at \d+,\d+,\d+: thread \d+ of block .* to no operand"):
-        climb(WHOLE, [rung], configs=constants)
+        climb_with(constants, WHOLE, [rung])
     monkeypatch.setattr(ragged, "mismatch", lambda *question: None)
-    assert climb(WHOLE, [rung], configs=constants).ok, "whole tiles show it, too"
+    assert climb_with(constants, WHOLE, [rung]).ok, "whole tiles show it, too"
 
 
 def test_an_end_of_k_that_is_left_out_is_told_by_the_elements(edited, configs):
     edited("if (k0 < K) {", "if (false) {")
-    climbed = climb(WHOLE, [rungs.find("smem_tiled")], configs=configs)
+    climbed = climb_with(configs, WHOLE, [rungs.find("smem_tiled")])
     assert not climbed.ok
     shown = " ".join(climbed.text().split())
     assert "smem_tiled is WRONG: at 35,35,67 with beta = 1: C[0, 0] is " in shown
@@ -81,13 +81,11 @@ def test_a_divergent_barrier_is_named_as_one(edited, configs):
         "for (int k = 0; k < K - k0; ++k) step(k); if (threadIdx.x) __syncthreads();",
     )
     with pytest.raises(BarrierError, match=r"^rung 3 smem_tiled at 35,35,67: divergent barrier: thread 0 of block 0"):
-        climb(WHOLE, [rungs.find("smem_tiled")], configs=configs)
+        climb_with(configs, WHOLE, [rungs.find("smem_tiled")])
 
 
 def test_a_right_ladder_says_at_which_sizes_it_is(configs):
-    assert (
-        "right, too, at sizes that are no multiple of the tile" in climb(WHOLE, rungs.RUNGS[:1], configs=configs).text()
-    )
+    assert "right, too, at sizes that are no multiple of the tile" in climb_with(configs, WHOLE, rungs.RUNGS[:1]).text()
 
 
 @pytest.mark.sampled(every=5)  # which meets every rung

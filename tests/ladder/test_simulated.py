@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from forced_constants import climb_with
 from msgspec import convert
 
 from fastsgemm import rungs
@@ -34,7 +35,7 @@ def found(configs):
     """The rungs at whole tiles alone; tests/ladder/test_ragged.py is about the others."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(simulated.ragged, "mismatch", lambda *question: None)
-        return climb(SMALL, configs=configs)
+        return climb_with(configs, SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,7 @@ def test_rung_6_moves_16_bytes_a_global_load(rows):
 @pytest.mark.parametrize("wniter", [2, *(pytest.param(wniter, marks=pytest.mark.slow) for wniter in (1, 4))])
 def test_rung_8_reuses_fragments_across_sub_tiles(wniter, configs):
     config = dataclasses.replace(configs["warptiled"], WM=64, WN=64, TM=4, WNITER=wniter)
-    (row,) = climb(SMALL, [rungs.find("warptiled")], configs={"warptiled": config}).rows
+    (row,) = climb_with({"warptiled": config}, SMALL, [rungs.find("warptiled")]).rows
     rows_of_a, columns_of_b = config.wmiter * config.TM, wniter * config.TN
     assert row.fmas_per_word == rows_of_a * columns_of_b / (rows_of_a + columns_of_b)
 
@@ -160,10 +161,10 @@ def climb_one():
 def test_parts_of_k_are_right_but_other_bits(configs):
     divided = {"pipelined": configs["pipelined"].replace(SPLIT_K=3)}
     chosen = [rungs.find("naive"), rungs.find("coalesced"), rungs.find("pipelined")]
-    climbed = climb(Problem(33, 65, 100), chosen, configs=configs | divided)
+    climbed = climb_with(configs | divided, Problem(33, 65, 100), chosen)
     assert climbed.ok and all(row.mismatch is None for row in climbed.rows)
     assert "the results of the 2 rungs are the same bits" in climbed.text()
-    whole = climb(Problem(33, 65, 100), chosen, configs=configs)
+    whole = climb_with(configs, Problem(33, 65, 100), chosen)
     assert whole.rows[2].error != climbed.rows[2].error
     assert "the results of the 3 rungs are the same bits" in whole.text()
 
@@ -200,9 +201,9 @@ def test_a_rung_takes_less_than_a_gigabyte(name):
 
 
 def test_a_layout_is_run_as_it_is_stored(configs):
-    climbed = climb(Problem(33, 65, 40, "TN"), [rungs.find("naive"), rungs.find("coalesced")], configs=configs)
+    climbed = climb_with(configs, Problem(33, 65, 40, "TN"), [rungs.find("naive"), rungs.find("coalesced")])
     assert climbed.ok and climbed.layout == "TN" and "33 x 65 x 40, TN," in climbed.heading()
-    plain = climb(Problem(33, 65, 40), [rungs.find("naive")], configs=configs)
+    plain = climb_with(configs, Problem(33, 65, 40), [rungs.find("naive")])
     assert climbed.rows[0].loads_a.sectors < plain.rows[0].loads_a.sectors  # a warp reads a column of A
     assert convert(json.loads(json.dumps(climbed.json())), Table) == climbed
 

@@ -207,7 +207,9 @@ def test_the_sums_of_segments_are_added_from_the_first_to_the_last(count, M, N, 
     args = (M, N, count, "W", M * N, 1.5, beta, "C", *strides, ONE_PRODUCT.packed)
     regions = {"W": Region(W), "C": Region(memory.reshape(1, -1), write=True, read=bool(beta))}
     blocks = grid.reduction_blocks(M, N, count, in_order=True)
-    Machine().launch(source.helper("reduce_segments"), rungs.kernel_name("reduce_segments"), *blocks, 0, args, regions)
+    Machine().launch(
+        kernel_texts.helper("reduce_segments"), rungs.kernel_name("reduce_segments"), *blocks, 0, args, regions
+    )
     same_bits(view.copy(), expected)
 
 

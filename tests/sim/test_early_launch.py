@@ -122,8 +122,8 @@ def test_every_kernel_that_waits_is_here():
 @pytest.mark.parametrize("file", LAUNCHED)
 def test_no_wait_can_be_left_out(file, monkeypatch):
     once(LAUNCHED[file])
-    right = source._inlined
+    right = source.plain
     wait = re.compile(r"\bgriddepcontrol_wait\(\);")
-    monkeypatch.setattr(source, "_inlined", lambda name: wait.sub(";", right(name)) if name == file else right(name))
+    monkeypatch.setattr(source, "plain", lambda name: wait.sub(";", right(name)) if name == file else right(name))
     with pytest.raises(RaceError, match="has not waited for the launch before"):
         LAUNCHED[file]()

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import kernel_texts
 import numpy as np
 import pytest
 
@@ -74,7 +75,9 @@ def test_copying_by_many_blocks_from_a_row_that_is_repeated():
     row, to = np.arange(45, dtype=np.float32), np.zeros((50, 45), np.float32)
     operands = {"from": Region(row), "to": Region(to, read=False, write=True, complete=True)}
     args = [50, 45, "from", 0, 1, "to", 45, 1, Batch().packed]
-    Machine("sm_75").launch(source.helper("copy_strided"), rungs.kernel_name("copy_strided"), 3, 256, 0, args, operands)
+    Machine("sm_75").launch(
+        kernel_texts.helper("copy_strided"), rungs.kernel_name("copy_strided"), 3, 256, 0, args, operands
+    )
     np.testing.assert_array_equal(to, np.broadcast_to(row, (50, 45)))
 
 

@@ -398,7 +398,7 @@ def test_the_sum_alone(count, M, N, strides, beta, libm_fma):
     args = (M, N, count, "W", M * N, 1.5, beta, "C", *strides, Batch().packed)
     regions = {"W": Region(W), "C": Region(memory.reshape(1, -1), write=True, read=bool(beta))}
     name = rungs.kernel_name("reduce_parts")
-    Machine().launch(source.helper("reduce_parts"), name, *grid.reduction_blocks(M, N, count), 0, args, regions)
+    Machine().launch(kernel_texts.helper("reduce_parts"), name, *grid.reduction_blocks(M, N, count), 0, args, regions)
     same_bits(view.copy(), expected)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import kernel_texts
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -108,7 +109,7 @@ def last_argument(call, batch):
 def add_up(call, W, batch, sym, alpha, beta, into):
     """Add up the parts in W; return the report."""
     _, parts, N, _ = W.shape
-    text = jit_source.helper("reduce_parts", SYM=sym, SOURCE=int(call.source is not None))
+    text = kernel_texts.helper("reduce_parts", SYM=sym, SOURCE=int(call.source is not None))
     blocks, threads = grid.reduction_blocks(N, N, parts, sym=sym)
     args = (N, N, parts, "W", N * N, alpha, beta, "C", *call.strides_c, last_argument(call, batch))
     name, regions = rungs.kernel_name("reduce_parts"), {"W": Region(W)} | into
@@ -192,7 +193,7 @@ def test_the_sums_alone(N, strides, sym, name, count, beta):
         args = (N, N, count, "W", N * N, 1.5, beta, "C", *strides, Batch().packed)
         regions = {"W": Region(parts), "C": Region(memory.reshape(1, -1), write=True, read=bool(beta))}
         blocks = grid.reduction_blocks(N, N, count, name == "reduce_segments", kind)
-        text = jit_source.helper(name, SYM=kind)
+        text = kernel_texts.helper(name, SYM=kind)
         report = Machine().launch(text, rungs.kernel_name(name), *blocks, 0, args, regions)
         kept = triangle(N, kind)
         assert report.total.stores["C"].bytes == 4 * kept.sum()

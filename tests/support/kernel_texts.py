@@ -1,8 +1,13 @@
-"""Kernels with a changed text, wherever they are launched."""
+"""The texts of kernels, and kernels with a changed text wherever they are launched."""
 
 from fastsgemm.jit import source
 
 _REAL = source.with_constants
+
+
+def helper(name, **changed):
+    """Return the text of a kernel that has no `Config`: with its constants of `HELPERS`, but for those changed."""
+    return source.with_constants(f"{name}.cu", source.HELPERS[name] | changed)
 
 
 def change(monkeypatch, edit, file=None):

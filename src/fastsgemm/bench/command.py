@@ -126,12 +126,11 @@ def _read(path: Path) -> dict[str, Any]:
         data: dict[str, Any] = strict_json.decode(text, dict[str, Any])
     except RecordError as error:
         raise RecordError(f"{path} holds no results of bench: {error}") from error
-    missing = {"date", "device", "driver", "nvrtc", "packages"} - data.keys()
+    missing = {"schema", "date", "device", "driver", "nvrtc", "packages", "ladder", "calls"} - data.keys()
     if missing:
         raise RecordError(f"{path} holds no results of bench: {sorted(missing)} are missing")
-    if data.get("schema", suite.SCHEMA) != suite.SCHEMA:
+    if data["schema"] != suite.SCHEMA:
         raise RecordError(f"{path} has schema {data['schema']!r}; this version reads {suite.SCHEMA}")
-    data = {"ladder": [], "calls": []} | data
     try:
         report.page(data, comparison.verdicts(data, data), data)  # it reads every field
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -59,14 +59,13 @@ def figures(data: Data) -> dict[str, Figure]:
 
 
 def _problem(row: Data) -> str:
-    batch = f",x{row['batch']}" if row.get("batch", 1) > 1 else ""  # older runs have no batches
+    batch = f",x{row['batch']}" if row["batch"] > 1 else ""
     dtypes = f",{row['dtypes']}" if "dtypes" in row else ""
     return f"{row['M']},{row['N']},{row['K']},{row['layout']}{dtypes}{batch} ld {row['lda']},{row['ldb']},{row['ldc']}"
 
 
 def _figure(ratio: float, *rows: Data) -> Figure:
-    """Return the figure of these rows. Older runs did not store noise; theirs counts as 0."""
-    noise = math.hypot(*(row.get("noise", 0.0) for row in rows))
+    noise = math.hypot(*(row["noise"] for row in rows))
     return Figure(ratio, noise, tuple(row["test"] for row in rows if "test" in row))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastsgemm.bench.comparison import Verdict
 from fastsgemm.bench.sets import SETS_OF_A_RUN
-from fastsgemm.problem import Problem, dtypes_of, spell
+from fastsgemm.problem import FLOAT32, Problem, dtypes_of, spell
 
 Data = dict[str, Any]
 
@@ -59,9 +59,8 @@ def _losses(data: Data) -> list[str]:
         "|---|---|---|---|---:|---:|---:|",
     ]
     for row in lost:
-        dtypes = dtypes_of(row.get("dtypes", "f32xf32"))  # older runs have none
-        M, N, K, layout, batch = row["M"], row["N"], row["K"], row["layout"], row.get("batch", 1)
-        problem = spell(Problem(M, N, K, layout, batch, dtypes=dtypes))
+        dtypes = dtypes_of(row.get("dtypes", str(FLOAT32)))
+        problem = spell(Problem(row["M"], row["N"], row["K"], row["layout"], row["batch"], dtypes=dtypes))
         cells = (f"{row['lda']}, {row['ldb']}, {row['ldc']}", row["rung"], row["rule"])
         times = f"{row['ms']:.4g} | {row['cublas_ms']:.4g} | {row['percent'] / 100:.2f}"
         lines.append(f"| {problem} | {' | '.join(cells)} | {times} |")

@@ -21,14 +21,10 @@ SCHEMA = 1  # of the results
 
 
 def run(samples: Mapping[str, Sequence[Sample]], place: str = "cuda") -> dict[str, Any]:
-    """Check and time every sample, and return the results as plain data.
+    """Check and time every sample, by the name of its set, and return the results as plain data.
 
-    Parameters
-    ----------
-    samples : mapping
-        Samples by the name of their set, a key of `SETS_OF_A_RUN`.
-    place : str
-        A device of this machine, as `fastsgemm.device.ordinal` understands it.
+    The sets are keys of `SETS_OF_A_RUN`, and the device is one of this machine, as `fastsgemm.device.ordinal`
+    understands it.
 
     Raises
     ------
@@ -43,8 +39,7 @@ def run(samples: Mapping[str, Sequence[Sample]], place: str = "cuda") -> dict[st
     device.probe()  # a missing driver is not a fault of PyTorch
     torch = import_torch()
     gpu = first_use.open_device(ordinal)  # tunes a device without records, as a first call does
-    switched = gpu.enter()
-    try:
+    with device.current(gpu):
         every = [sample for chosen in samples.values() for sample in chosen]
         say(f"fastsgemm: compiling the kernels of {len(every)} problems")
         compile_ahead(gpu, every)
@@ -54,9 +49,6 @@ def run(samples: Mapping[str, Sequence[Sample]], place: str = "cuda") -> dict[st
             rows: dict[str, list[dict[str, Any]]] = {name: [] for name in SETS_OF_A_RUN}
             for name, sample in track(jobs, "timing beside cuBLAS"):
                 rows[name].append(versus.row(sample, SETS_OF_A_RUN[name].seconds))
-    finally:
-        if switched:
-            gpu.leave()
     facts = {"schema": SCHEMA, **about(gpu, torch), "sizes": SIZES}
     return facts | {"ladder": [], **rows, "calls": [], "first": []}
 

@@ -83,11 +83,7 @@ def immutable_out(dtype: DType) -> DTypeError:
 def types(request: Request, dtypes: Sequence[DType]) -> None:
     """Refuse 16-bit operands of a call that names no precision, and a C of another type than it may have.
 
-    Parameters
-    ----------
-    request : Request
-    dtypes : sequence of DType
-        Of A, B, what is written and, if that is another array, C; not all are float32.
+    `dtypes` are of A, B, what is written and, if that is another array, C; not all are float32.
     """
     named = dict(zip(("A", "B", request.output, "C"), dtypes, strict=False))
     written = dtypes[2]
@@ -212,14 +208,9 @@ def output(shape: layout.Extents, strides: layout.Extents, readonly: bool, name:
 
 
 def overlap(operands: Sequence[tuple[int, Meta]], output: str = "C") -> None:
-    """Raise `OverlapError` if what is written shares an element with another operand.
+    """Raise `OverlapError` if what is written, which the caller calls `output`, shares an element with another operand.
 
-    Parameters
-    ----------
-    operands : sequence of (int, Meta)
-        Addresses and the rest of A, B, what is written and, if it is another array, C.
-    output : str
-        What the caller calls the array that is written.
+    `operands` are addresses and the rest of A, B, what is written and, if it is another array, C.
     """
     address, written = operands[2]
     for name, (other_address, other) in zip(("A", "B", "C"), (*operands[:2], *operands[3:]), strict=False):

@@ -43,20 +43,10 @@ def multiply(
 
     Return the plan: that of an earlier call like it, with its graphs, or a new one.
 
-    Parameters
-    ----------
-    gpu : Gpu
-        The device, current in this thread.
-    handle : int
-        The raw stream.
-    request : Request
-    operands : sequence of View
-        Address and meta of A, B, what is written and, if that is another array, C: it broadcasts to the shape of what
-        is written, and shares no memory with it.
-    alpha, beta : float
-        Rounded to float32.
-    split : sequence of two int
-        The addresses of A and B as pairs of FP16 numbers, where they were split before.
+    The device is current in this thread; `handle` is the raw stream. The operands are A, B, what is written and, if
+    that is another array, C: it broadcasts to the shape of what is written, and shares no memory with it. alpha and
+    beta are rounded to float32. `split` are the addresses of A and B as pairs of FP16 numbers, where they were split
+    before.
     """
     key: tuple[Any, ...]
     if len(operands) == 3:
@@ -82,12 +72,7 @@ def multiply(
 class LoadedPlan:
     """A plan whose kernels are loaded on a device, to be launched by many threads.
 
-    Parameters
-    ----------
-    gpu : Gpu
-    plan : Plan
-    handle : int
-        The raw stream of the first call, which may be capturing: then no kernel can be loaded.
+    `handle` is the raw stream of the first call, which may be capturing: then no kernel can be loaded.
 
     Raises
     ------
@@ -109,17 +94,10 @@ class LoadedPlan:
         self._graphs: list[Graphs | None] = [None] * len(CASES)
 
     def launch(self, handle: int, addresses: Addresses, alpha: float, beta: float) -> None:
-        """Launch the kernels.
+        """Launch the kernels on the raw stream, whose device is current in this thread.
 
-        Parameters
-        ----------
-        handle : int
-            The raw stream; its device is current in this thread.
-        addresses : tuple of int
-            Of A, B, what is written, A and B where they were split before, and what is read in place of C: 0 where
-            there is none.
-        alpha, beta : float
-            Rounded to float32.
+        The addresses are those of A, B, what is written, A and B where they were split before, and what is read in
+        place of C: 0 where there is none. alpha and beta are rounded to float32.
 
         Raises
         ------

@@ -46,11 +46,6 @@ class Graphs:
 
     A call takes a graph out and puts it back, so no two threads have it at a time. What a graph was given before it was
     launched stays as it was for that launch.
-
-    Parameters
-    ----------
-    gpu : Gpu
-    launches : sequence of (Launch, Kernel)
     """
 
     def __init__(self, gpu: Gpu, launches: Sequence[tuple[Launch, Kernel]]) -> None:

@@ -22,19 +22,9 @@ _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 def add_product(
     draft: Draft, choice: Choice, sym: Sym, a: Matrix, b: Matrix, c: Matrix, source: Matrix | None = None
 ) -> None:
-    """Add the launches of one product C <- alpha * A @ B + beta * C.
+    """Add the launches of one product C <- alpha * A @ B + beta * C, or with beta times a source.
 
-    Parameters
-    ----------
-    draft : Draft
-    choice : Choice
-    sym : Sym
-    a, b : Matrix
-        See `fastsgemm.geometry.fp16x3.is_direct`; `b` is seen as (N, K).
-    c : Matrix
-        Row-major.
-    source : Matrix, optional
-        What beta multiplies, if that is not C.
+    For A and B see `fastsgemm.geometry.fp16x3.is_direct`; `b` is seen as (N, K). C is row-major.
     """
     config, (M, K), N = choice.tile, a.shape, b.shape[0]
     assert isinstance(config, HalfConfig) and a.stored is not None and b.stored is not None and c.stored is not None

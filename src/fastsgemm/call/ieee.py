@@ -39,16 +39,8 @@ def add_product(
 ) -> None:
     """Add the launches of C <- alpha * A @ B + beta * C; each operand has a unit stride.
 
-    Parameters
-    ----------
-    draft : Draft
-    shares : sequence of Share
-    sym : Sym
-        What of C is stored; of a result that is symmetric there is one share.
-    a, b, c : Matrix
-    source : Matrix, optional
-        What is read in place of C, with any strides: by the kernel that stores C or, on rungs 1 to 8, by one that
-        copies it to C first.
+    `sym` says what of C is stored; of a result that is symmetric there is one share. A source is read in place of C,
+    with any strides: by the kernel that stores C or, on rungs 1 to 8, by one that copies it to C first.
 
     Raises
     ------

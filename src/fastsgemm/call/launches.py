@@ -40,17 +40,7 @@ _ALL_BITS = (1 << 64) - 1
 
 
 class Arguments:
-    """The arguments of some launches in host memory, with slots for what is different for each call.
-
-    Parameters
-    ----------
-    launches : sequence of Launch
-
-    Attributes
-    ----------
-    pointers : list of int
-        For each launch, the address of an array of pointers to its arguments.
-    """
+    """The arguments of some launches in host memory, with slots for what is different for each call."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self._words = [0] * (_CALL.size // _WORD + 1)
@@ -62,6 +52,7 @@ class Arguments:
         self._buffer = (ctypes.c_uint64 * len(self._words))(*self._words)
         first = ctypes.addressof(self._buffer)
         self._arrays = [(ctypes.c_void_p * len(each))(*[first + slot for slot in each]) for each in slots]
+        # For each launch, the address of an array of pointers to its arguments.
         self.pointers = list(map(ctypes.addressof, self._arrays))
 
     def _slot(self, argument: Argument) -> int:

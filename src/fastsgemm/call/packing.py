@@ -40,10 +40,10 @@ def add_cast(draft: Draft, operand: Matrix, when: When) -> Matrix:
     return copy.transposed if turned else copy
 
 
-def add_packed(draft: Draft, operand: Matrix, when: When) -> Matrix:
+def add_packed(draft: Draft, operand: Matrix) -> Matrix:
     """Add the launch that copies an operand to workspace where it is read, and return the copy."""
     copy = reserve(draft, operand)
-    add_copy(draft, operand, copy, when)
+    add_copy(draft, operand, copy, When.READS)
     return copy
 
 
@@ -68,12 +68,7 @@ def add_copy(draft: Draft, source: Matrix, target: Matrix, when: When = When.ALW
 def add_lines(draft: Draft, matrix: Matrix, operand: Operand, packed: Operand) -> Matrix:
     """Add the launch that copies A or B to aligned lines, and return these, with what pads them.
 
-    Parameters
-    ----------
-    draft : Draft
-    matrix : Matrix
-    operand, packed : Operand
-        How it lies, and what `Operand.packed` returned.
+    The operand is how it lies, and `packed` what `Operand.packed` returned.
     """
     lines, length = operand.shape[::-1] if packed.how.trans else operand.shape
     along = operand.how.trans == packed.how.trans  # the lines run as in the operand

@@ -52,51 +52,26 @@ Argument = Matrix | Scalar | Batch | BatchAndSource | np.int32 | np.float32 | in
 
 
 class Write(Struct, frozen=True, gc=False):
-    """What a launch writes.
+    """What a launch writes."""
 
-    Attributes
-    ----------
-    matrix : Matrix
-        One of its arguments.
-    complete : bool
-        Whether it writes every element.
-    reads : When or None
-        When it reads there, too.
-    """
-
-    matrix: Matrix
-    complete: bool = True
-    reads: When | None = None
+    matrix: Matrix  # one of its arguments
+    complete: bool = True  # whether it writes every element
+    reads: When | None = None  # when it reads there, too
 
 
 class Launch(Struct, frozen=True, gc=False):
-    """One launch of a plan.
-
-    Attributes
-    ----------
-    kernel : KernelSpec
-    grid : tuple of int
-        Blocks, in one to three dimensions.
-    threads : int
-        Of a block.
-    arguments : tuple of Argument
-        Of a `Matrix` the address is passed, a `numpy.int32` as ``int``, a `numpy.float32` as ``float``, an int as
-        ``long long``, a `Batch` or a `BatchAndSource` as the struct of this name.
-    writes : tuple of Write
-    shared_bytes : int
-        Dynamic shared memory of a block.
-    early : bool
-        Whether it may begin before the launch before it has ended, where the device can do that (programmatic
-        dependent launch).
-    when : When
-    """
+    """One launch of a plan."""
 
     kernel: KernelSpec
-    grid: tuple[int, ...]
-    threads: int
+    grid: tuple[int, ...]  # blocks, in one to three dimensions
+    threads: int  # of a block
+    # Of a `Matrix` the address is passed, a `numpy.int32` as ``int``, a `numpy.float32` as ``float``, an int as
+    # ``long long``, a `Batch` or a `BatchAndSource` as the struct of this name.
     arguments: tuple[Argument, ...]
     writes: tuple[Write, ...]
-    shared_bytes: int = 0
+    shared_bytes: int = 0  # dynamic shared memory of a block
+    # Whether it may begin before the launch before it has ended, where the device can do that (programmatic dependent
+    # launch).
     early: bool = False
     when: When = When.ALWAYS
 
@@ -117,26 +92,14 @@ class Launch(Struct, frozen=True, gc=False):
 
 
 class Plan(Struct, frozen=True, gc=False):
-    """What a product launches.
-
-    Attributes
-    ----------
-    K : int
-    launches : tuple of Launch
-        None for a C without elements.
-    workspace : int
-        Bytes of device memory that its launches share.
-    purpose : str
-        What the workspace is for.
-    bounds : tuple of int
-        Two for A, for B and for the source: what is written may share memory with one only if that begins so many bytes
-        after it, between the two. Zeros where that cannot be.
-    """
+    """What a product launches."""
 
     K: int
-    launches: tuple[Launch, ...]
-    workspace: int = 0
-    purpose: str = ""
+    launches: tuple[Launch, ...]  # none for a C without elements
+    workspace: int = 0  # bytes of device memory that its launches share
+    purpose: str = ""  # what the workspace is for
+    # Two for A, for B and for the source: what is written may share memory with one only if that begins so many bytes
+    # after it, between the two. Zeros where that cannot be.
     bounds: tuple[int, int, int, int, int, int] = (0, 0, 0, 0, 0, 0)
 
     def apart(self, a: int, b: int, c: int, source: int) -> bool:
@@ -163,13 +126,7 @@ def beta_read(source: Matrix | None) -> When | None:
 
 
 class Draft:
-    """The launches of a plan in the making, and the workspace that they need.
-
-    Parameters
-    ----------
-    traits : DeviceTraits
-        Of the device that the plan is for.
-    """
+    """The launches of a plan in the making for a device, and the workspace that they need."""
 
     def __init__(self, traits: DeviceTraits) -> None:
         self.traits = traits
@@ -178,14 +135,9 @@ class Draft:
         self._purposes: list[str] = []
 
     def reserve(self, size: int, purpose: str) -> Address:
-        """Return the address of an array in the workspace, a multiple of 256.
+        """Return the address of an array of `size` bytes in the workspace, a multiple of 256.
 
-        Parameters
-        ----------
-        size : int
-            In bytes.
-        purpose : str
-            For the message where the device has no room for it.
+        The purpose is for the message where the device has no room for it.
         """
         address = Address(Base.WORKSPACE, self.size)
         self.size += -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -28,15 +28,9 @@ _APART = (0, 16, 32, 48)  # addresses that are aligned and differ
 def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], addresses: Sequence[int]) -> Plan:
     """Return what a product launches on a device with these traits.
 
-    Parameters
-    ----------
-    traits : DeviceTraits
-    request : Request
-    metas : sequence of Meta
-        Of A, B, what is written and, if that is another array, C.
-    addresses : sequence of int
-        Theirs. The plan is for all that are the same modulo 16 bytes, of which A and B are one where they are here: if
-        B is A transposed, in the same memory, the result is symmetric.
+    `metas` and `addresses` are those of A, B, what is written and, if that is another array, C. The plan is for all
+    addresses that are the same modulo 16 bytes, of which A and B are one where they are here: if B is A transposed, in
+    the same memory, the result is symmetric.
 
     Raises
     ------
@@ -132,11 +126,11 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
     by_rung_11 = not choice.shares
     split = request.split if by_rung_11 and not choice.direct else (False, False)  # else the arrays themselves are read
     if a.stored is None and not split[0]:
-        a = packing.add_packed(draft, a, When.READS)
+        a = packing.add_packed(draft, a)
     if request.gram:
         b = a.transposed.named("B")
     elif b.stored is None and not split[1]:
-        b = packing.add_packed(draft, b, When.READS)
+        b = packing.add_packed(draft, b)
     c = packing.reserve(draft, written, DType.F32) if written.stored is None or written.dtype else written
     sym = request.sym if choice.triangle else Sym.WHOLE
     if c is not written and (sym.leaves_one or not source):

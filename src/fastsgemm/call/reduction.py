@@ -28,24 +28,10 @@ def add_reduction(
 ) -> None:
     """Add C <- alpha * (the sum of the parts) + beta * C, or beta times a source.
 
-    Parameters
-    ----------
-    draft : Draft
-    counts : (int, int, int)
-        M, N and the parts, each of which is a row-major matrix behind the one before.
-    sums : Matrix or None
-        None: there are no parts, so nothing is added to beta * C.
-    c : Matrix
-    strides : (int, int)
-        Elements from one row of C to the next, and from one column to the next, as the kernel sees C.
-    batch : Batch or BatchAndSource
-        With the steps of the partial sums in place of those of A.
-    sym : Sym
-        What of C is stored, as the kernel sees it.
-    in_order : bool
-        The parts are segments, whose sum has the order of docs/precision.md.
-    more
-        Of the `Launch`.
+    `counts` are M, N and the parts, each of which is a row-major matrix behind the one before. Without sums, nothing is
+    added to beta * C. `strides` are the elements from one row of C to the next, and from one column to the next, and
+    `sym` what of C is stored, as the kernel sees it. The batch has the steps of the partial sums in place of those of
+    A. Parts that are `in_order` are segments, whose sum has the order of docs/precision.md. `more` is of the `Launch`.
     """
     source = batch.source if isinstance(batch, BatchAndSource) else None
     M, N, parts = counts

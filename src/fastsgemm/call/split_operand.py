@@ -12,7 +12,7 @@ from fastsgemm import arguments, device
 from fastsgemm.call import arrays, packing, streams, workspace
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.driver import LoadedPlan
-from fastsgemm.call.plan import Draft, When
+from fastsgemm.call.plan import Draft
 from fastsgemm.call.splitting import Unsplit, add_split, maxima_bytes, pairs_at
 from fastsgemm.device import LEGACY_STREAM, PER_THREAD_STREAM
 from fastsgemm.errors import (
@@ -123,14 +123,10 @@ def _release(gpu: Gpu, handle: int, address: int) -> None:
     Any thread may drop the last reference. A default stream of each thread is of another one then, and the legacy
     stream, which waits for all of these, is that of the device that is current.
     """
-    switched = gpu.enter()
-    try:
+    with device.current(gpu):
         answer = gpu.free(address, LEGACY_STREAM if handle in (0, PER_THREAD_STREAM) else handle)
         if int(answer[0]) != 0:
             gpu.free(address, LEGACY_STREAM)
-    finally:
-        if switched:
-            gpu.leave()
 
 
 def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
@@ -183,8 +179,7 @@ def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
             "split takes an array on a device, this one is in host memory, which sgemm splits itself"
         )
     gpu = device.open_gpu(ordinal)
-    switched = gpu.enter()
-    try:
+    with device.current(gpu):
         require_tensor_cores(gpu)
         handle = library.current_stream(ordinal) if stream is None else streams.handle_of(stream)
         address, meta = library.view(X, handle, stream is None and library.has_streams)
@@ -197,9 +192,6 @@ def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
             )
         matrix = Matrix(Address(Base.A), tuple(meta.shape), tuple(meta.strides), address & 15, side, meta.dtype)
         return _split(gpu, handle, X, side, address, matrix)
-    finally:
-        if switched:
-            gpu.leave()
 
 
 def _check_shape(shape: Any) -> None:
@@ -220,7 +212,7 @@ def _split(gpu: Gpu, handle: int, X: Any, side: str, address: int, matrix: Matri
     if lines and K:
         draft = Draft(gpu)
         if source.stored is None:
-            source = packing.add_packed(draft, source, When.READS)
+            source = packing.add_packed(draft, source)
         operands = [Unsplit(source, pairs_at(Address(Base.SPLIT_A), parts, lines, K, side, matrix.dtype))]
         maxima = draft.reserve(maxima_bytes(gpu, operands), "the largest magnitudes of an operand")
         add_split(draft, operands, maxima, early=False)

@@ -24,22 +24,13 @@ _NO_SIDE: tuple[Argument, ...] = (np.int32(0), 0, 0, 0, np.int32(0), 0, 0, 0)  #
 
 
 class Pairs(NamedTuple):
-    """The arrays of a split operand.
+    """The arrays of a split operand."""
 
-    Attributes
-    ----------
-    pairs : Matrix
-        Shape (blocks of 32 steps of k, lines, 64): 32 hi and then 32 lo, swizzled, and zeros up to an even number of
-        blocks. Of a 16-bit operand there is no lo: 32 in place of 64.
-    info : Matrix
-        Shape (lines, 2): the exponent of each line and how many elements were left out.
-    where : Matrix
-        Shape (lines, 4): where along K those elements are, in any order.
-    """
-
+    # Shape (blocks of 32 steps of k, lines, 64): 32 hi and then 32 lo, swizzled, and zeros up to an even number of
+    # blocks. Of a 16-bit operand there is no lo: 32 in place of 64.
     pairs: Matrix
-    info: Matrix
-    where: Matrix
+    info: Matrix  # shape (lines, 2): the exponent of each line and how many elements were left out
+    where: Matrix  # shape (lines, 4): where along K those elements are, in any order
 
 
 def pairs_at(address: Address, at: SplitArrays, lines: int, K: int, name: str, dtype: DType = DType.F32) -> Pairs:
@@ -55,16 +46,9 @@ def pairs_at(address: Address, at: SplitArrays, lines: int, K: int, name: str, d
 
 
 class Unsplit(NamedTuple):
-    """An operand, or a panel of its lines, that is to be split.
+    """An operand, or a panel of its lines, that is to be split."""
 
-    Attributes
-    ----------
-    matrix : Matrix
-        Of shape (lines, K), with a unit stride.
-    target : Pairs
-    """
-
-    matrix: Matrix
+    matrix: Matrix  # of shape (lines, K), with a unit stride
     target: Pairs
 
     @property
@@ -97,14 +81,8 @@ def _maxima_parts(traits: DeviceTraits, operand: Unsplit) -> int:
 def add_split(draft: Draft, operands: Sequence[Unsplit], maxima: Address, early: bool) -> None:
     """Add the launches that split one operand, or two of the same K in one launch.
 
-    Parameters
-    ----------
-    draft : Draft
-    operands : sequence of Unsplit
-    maxima : Address
-        Of the bytes that `maxima_bytes` asks for.
-    early : bool
-        Whether another kernel of the same product comes before.
+    `maxima` is the address of the bytes that `maxima_bytes` asks for. `early` says whether another kernel of the same
+    product comes before.
     """
     traits, K = draft.traits, operands[0].matrix.shape[1]
     operands = sorted(operands, key=lambda one: one.side.order)

@@ -23,21 +23,14 @@ _MOST_STREAMS = 64  # that keep a workspace: streams that are gone leave theirs 
 
 
 class StreamWorkspace:
-    """The workspace that a stream keeps.
-
-    Attributes
-    ----------
-    lock : lock
-        Held from the look-up of the address to the last launch that uses it, so that no other call launches between or
-        makes the workspace grow. Never waited for: a finaliser that multiplies may interrupt the call that holds it.
-    size : int
-        In bytes.
-    """
+    """The workspace that a stream keeps."""
 
     def __init__(self, gpu: Gpu, handle: int) -> None:
         self._gpu, self._handle = gpu, handle
+        # Held from the look-up of the address to the last launch that uses it, so that no other call launches between
+        # or makes the workspace grow. Never waited for: a finaliser that multiplies may interrupt the call that has it.
         self.lock = threading.Lock()
-        self._address = self.size = 0
+        self._address = self.size = 0  # the size is in bytes
 
     def address_of(self, size: int, what: str) -> int:
         """Return the address, after growing to at least `size` bytes for this purpose; the caller holds the lock.
@@ -116,28 +109,16 @@ def release_workspace() -> int:
     """
     freed = 0
     for gpu in list(device.gpus.values()):
-        switched = gpu.enter()
-        try:
+        with device.current(gpu):
             freed += release(gpu)
-        finally:
-            if switched:
-                gpu.leave()
     return freed
 
 
 def allocate(gpu: Gpu, handle: int, size: int, what: str) -> int:
     """Allocate device memory, aligned to at least 256 bytes and uninitialised, and return its address.
 
-    Parameters
-    ----------
-    gpu : Gpu
-        The device, current in this thread.
-    handle : int
-        The raw stream that uses the memory; it may be capturing.
-    size : int
-        In bytes.
-    what : str
-        Its purpose, for the error message.
+    The device is current in this thread. The stream with this raw handle, which uses the memory, may be capturing.
+    `what` is the purpose, for the error message.
 
     Raises
     ------

@@ -17,24 +17,12 @@ SEGMENT = 1024  # steps of k in a segment, version 1 of the order in docs/precis
 
 
 class Violation(Struct, frozen=True):
-    """A broken rule.
+    """A broken rule."""
 
-    Attributes
-    ----------
-    quantity : str
-        What is limited: a constant, or what several constants give, with their names.
-    limit : str
-        What the rule allows; it continues "must be".
-    value : str
-        What the config has.
-    reason : str
-        Why; empty for the range of a constant.
-    """
-
-    quantity: str
-    limit: str
-    value: str
-    reason: str = ""
+    quantity: str  # what is limited: a constant, or what several constants give, with their names
+    limit: str  # what the rule allows; it continues "must be"
+    value: str  # what the config has
+    reason: str = ""  # why; empty for the range of a constant
 
     def __str__(self) -> str:
         reason = f" ({self.reason})" if self.reason else ""

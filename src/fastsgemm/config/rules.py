@@ -39,31 +39,15 @@ POWER_OF_TWO: Relation = ("a power of two", "({q} & ({q} - 1)) == 0")
 
 
 class Rule(Struct, frozen=True):
-    """One rule.
+    """One rule."""
 
-    Attributes
-    ----------
-    quantity : str
-        An expression: what is limited.
-    relation : Relation
-    bound : str
-        An expression. SHARED_LIMIT is the shared memory that a block may opt in to on the device, in bytes.
-    reason : str
-    where : str
-        An expression: the rule holds only where it is true.
-    name : str
-        What messages call the quantity; by default its expression.
-    unit : str
-        What messages write behind the value of the quantity and of the bound.
-    """
-
-    quantity: str
+    quantity: str  # an expression: what is limited
     relation: Relation
-    bound: str
+    bound: str  # an expression; SHARED_LIMIT is the shared memory that a block may opt in to on the device, in bytes
     reason: str
-    where: str = ""
-    name: str = ""
-    unit: str = ""
+    where: str = ""  # an expression: the rule holds only where it is true
+    name: str = ""  # what messages call the quantity; by default its expression
+    unit: str = ""  # what messages write behind the value of the quantity and of the bound
 
     @property
     def condition(self) -> str:

@@ -23,18 +23,10 @@ Strides = tuple[int, ...]
 
 
 class Batch(Struct, frozen=True, gc=False):
-    """Products of one shape that a launch computes.
+    """Products of one shape that a launch computes."""
 
-    Attributes
-    ----------
-    extents : tuple of int
-        At most three, each at least 2. None: one product.
-    a, b, c : tuple of int
-        Elements from the operand of one product to that of the next, along each extent.
-    """
-
-    extents: tuple[int, ...] = ()
-    a: Strides = ()
+    extents: tuple[int, ...] = ()  # at most three, each at least 2; none: one product
+    a: Strides = ()  # elements from the operand of one product to that of the next, along each extent
     b: Strides = ()
     c: Strides = ()
 
@@ -105,12 +97,8 @@ def merged(a: Matrix, b: Matrix, c: Matrix, *source: Matrix) -> list[Matrix]:
     The dimensions of the batch are merged where one stride serves both, and a batch that shares B, or A, is merged into
     the rows, or columns, of one product where A and C, or B and C, lie so.
 
-    Parameters
-    ----------
-    a, b, c : Matrix
-        Vectors, matrices or batches that fit together; see `fastsgemm.call.checks.result_shape`.
-    source : Matrix, optional
-        An array that broadcasts to the shape of C.
+    A, B and C are vectors, matrices or batches that fit together; see `fastsgemm.call.checks.result_shape`. A source
+    broadcasts to the shape of C.
     """
     if len(a.shape) == len(b.shape) == len(c.shape) == 2:
         return [a, b, *[_broadcast(each, c.shape) for each in (c, *source)]]

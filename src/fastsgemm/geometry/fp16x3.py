@@ -103,15 +103,8 @@ def _aligned(size: int) -> int:
 def panels(lines: int, K: int, others: int, limit: int = WORKSPACE) -> list[tuple[int, int]]:
     """Return (first, lines) of the panels that an operand is split in, so that both operands keep to the limit.
 
-    Parameters
-    ----------
-    lines : int
-        Of the operand.
-    K : int
-    others : int
-        Lines of the other operand that are split in the same call: 0 where it was split before.
-    limit : int
-        Bytes for both, if both are float32. A panel has at least 768 lines, whatever K is.
+    `others` are lines of the other operand that are split in the same call: 0 where it was split before. The limit is
+    in bytes for both, if both are float32. A panel has at least 768 lines, whatever K is.
     """
     line = LINE_BYTES * stored_blocks(K)
     if line * (lines + others) <= limit:
@@ -122,46 +115,21 @@ def panels(lines: int, K: int, others: int, limit: int = WORKSPACE) -> list[tupl
 
 
 class Tiling(Struct, frozen=True):
-    """A product of rung 11, as it is launched.
+    """A product of rung 11, as it is launched."""
 
-    Attributes
-    ----------
-    M, N : int
-        Of the caller's product.
-    k_blocks, part_blocks : int
-        Blocks of 32 steps of k, of K and of a part of it.
-    computed_blocks : int
-        Those that a tile takes: of a part, filled up to what the main loop takes at a time.
-    parts : int
-    trans_c : bool
-        The kernel's rows are the caller's columns, and the other way round.
-    tile : (int, int)
-        Rows and columns of the caller's C in a tile.
-    tiles : int
-        Of C.
-    works : int
-        Tiles of all parts that are computed: of a symmetric C, those that meet one triangle.
-    grid : int
-        Blocks.
-    sym : Sym
-        What of C is stored, as the kernel sees it.
-    every_tile : bool
-        Tiles above the diagonal are computed, too.
-    """
-
-    M: int
+    M: int  # of the caller's product
     N: int
-    k_blocks: int
+    k_blocks: int  # blocks of 32 steps of k, of K and of a part of it
     part_blocks: int
-    computed_blocks: int
+    computed_blocks: int  # those that a tile takes: of a part, filled up to what the main loop takes at a time
     parts: int
-    trans_c: bool
-    tile: tuple[int, int]
-    tiles: int
-    works: int
-    grid: int
-    sym: Sym = Sym.WHOLE
-    every_tile: bool = False
+    trans_c: bool  # the kernel's rows are the caller's columns, and the other way round
+    tile: tuple[int, int]  # rows and columns of the caller's C in a tile
+    tiles: int  # of C
+    works: int  # tiles of all parts that are computed: of a symmetric C, those that meet one triangle
+    grid: int  # blocks
+    sym: Sym = Sym.WHOLE  # what of C is stored, as the kernel sees it
+    every_tile: bool = False  # tiles above the diagonal are computed, too
 
     def split_before(self, before: Sequence[bool]) -> int:
         """Return the constant SPLIT_BEFORE of ``11_fp16x3.cu``, given whether A and B were split before the call."""

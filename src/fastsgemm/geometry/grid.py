@@ -79,11 +79,7 @@ def tiles(config: Config, problem: Problem) -> int:
 def blocks(config: Config, problem: Problem) -> int:
     """Return the number of blocks of the one-dimensional grid: one for each tile that is computed and part of K.
 
-    Parameters
-    ----------
-    config : Config
-    problem : Problem
-        As the rung computes it; see `with_swap_ab`.
+    The problem is as the rung computes it; see `with_swap_ab`.
 
     Raises
     ------
@@ -110,13 +106,8 @@ def patch(elements: int) -> tuple[int, int]:
 def reduction_blocks(M: int, N: int, count: int, in_order: bool = False, sym: Sym = Sym.WHOLE) -> tuple[int, int]:
     """Return blocks, and threads of a block, that add up `count` parts of an (M, N) product.
 
-    Parameters
-    ----------
-    M, N, count : int
-    in_order : bool
-        The parts are segments, and the kernel is ``reduce_segments``; else it is ``reduce_parts``.
-    sym : Sym
-        If it is not WHOLE, M is N.
+    The kernel is ``reduce_segments`` where the parts are segments, `in_order`, else ``reduce_parts``. M is N unless
+    `sym` is WHOLE.
 
     Raises
     ------

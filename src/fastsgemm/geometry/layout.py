@@ -30,41 +30,22 @@ class Lying(Protocol):
 
 
 class Meta(Struct, frozen=True, gc=False):
-    """An array of a caller, but for its address. With the alignment of that, it determines how a product is launched.
-
-    Attributes
-    ----------
-    shape, strides : tuple of int
-        In elements.
-    dtype : DType
-    device : int
-        CUDA's number of it.
-    fault : callable or None
-        Why the array cannot be used: what makes the error, of the operand's name.
-    readonly : bool
-    """
+    """An array of a caller but for its address. With the alignment of that, it determines how a product is launched."""
 
     shape: Any
-    strides: Any
+    strides: Any  # in elements
     dtype: DType = DType.F32
-    device: int = 0
+    device: int = 0  # CUDA's number of it
+    # Why the array cannot be used: what makes the error, of the operand's name.
     fault: Callable[[str], Exception] | None = None
     readonly: bool = False
 
 
 class Stored(Struct, frozen=True):
-    """A matrix as the kernels address it: one stride is 1, the other is `ld`.
+    """A matrix as the kernels address it: one stride is 1, the other is `ld`."""
 
-    Attributes
-    ----------
-    trans : bool
-        False: row-major, element (i, j) at i * ld + j. True: column-major, at j * ld + i.
-    ld : int
-        The leading dimension. Unlike in BLAS it may be smaller than a line, zero or negative, because a view may.
-    """
-
-    trans: bool
-    ld: int
+    trans: bool  # False: row-major, element (i, j) at i * ld + j. True: column-major, at j * ld + i
+    ld: int  # the leading dimension; unlike in BLAS it may be smaller than a line, zero or negative, because a view may
 
 
 def stored(shape: Pair, strides: Pair) -> Stored | None:
@@ -110,13 +91,7 @@ def row_major(shape: Sequence[int], size: int = 1) -> tuple[int, ...]:
 def line_vector(ld: int, misalignment: int, item: int = ITEM) -> int:
     """Return how many elements of a line can be accessed together: 4 or 1. Its ragged end is the kernel's matter.
 
-    Parameters
-    ----------
-    ld : int
-    misalignment : int
-        Of the first element, in bytes; modulo 16.
-    item : int
-        Bytes of an element.
+    Elements have `item` bytes. The misalignment is the address of the first one modulo 16, in bytes.
     """
     return 4 if misalignment % (4 * item) == 0 and ld % 4 == 0 else 1
 
@@ -124,15 +99,7 @@ def line_vector(ld: int, misalignment: int, item: int = ITEM) -> int:
 def vector_width(ld: int, line: int, misalignment: int, item: int = ITEM) -> int:
     """Return the widest load, in elements, that divides every line of a matrix into whole, aligned loads: 4, 2 or 1.
 
-    Parameters
-    ----------
-    ld : int
-    line : int
-        Elements of a line.
-    misalignment : int
-        The address of element (0, 0) modulo 16, in bytes.
-    item : int
-        Bytes of an element.
+    A line has `line` elements of `item` bytes. The misalignment is the address of element (0, 0) modulo 16, in bytes.
     """
     return max(1, gcd(item * VECTOR, item * ld, item * line, misalignment) // item)
 
@@ -217,13 +184,8 @@ def overlap(
 ) -> bool | None:
     """Whether two arrays share an element; see `shares_memory`.
 
-    Parameters
-    ----------
-    distance : int
-        Bytes from the first element of the first array to that of the second.
-    shape, strides, other_shape, other_strides : tuple of int
-    items : (int, int)
-        Bytes of an element of each.
+    The first element of the second array lies `distance` bytes after that of the first. Their elements have `items`
+    bytes.
     """
     base = 1 << 46  # any address that is large enough for the second matrix to have one too
     try:

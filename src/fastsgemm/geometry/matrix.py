@@ -41,28 +41,15 @@ class Address(Struct, frozen=True, gc=False):
 
 
 class Matrix(Struct, frozen=True, gc=False):
-    """A matrix in memory, or a batch of them; for arrays of a kernel's own, any array.
+    """A matrix in memory, or a batch of them; for arrays of a kernel's own, any array."""
 
-    Attributes
-    ----------
-    address : Address
-        Of the first element.
-    shape, strides : tuple of int
-        In elements: the extents of the batch, rows and columns. A stride of 0 repeats the same elements.
-    misalignment : int
-        The address modulo 16, in bytes.
-    name : str
-        For messages and the counts of the simulated device.
-    dtype : DType
-        Of its elements; what a kernel counts in 32-bit integers passes for float32.
-    """
-
-    address: Address
+    address: Address  # of the first element
+    # In elements: the extents of the batch, rows and columns. A stride of 0 repeats the same elements.
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    misalignment: int = 0
-    name: str = ""
-    dtype: DType = DType.F32
+    misalignment: int = 0  # the address modulo 16, in bytes
+    name: str = ""  # for messages and the counts of the simulated device
+    dtype: DType = DType.F32  # of its elements; what a kernel counts in 32-bit integers passes for float32
 
     @property
     def item(self) -> int:
@@ -181,26 +168,13 @@ class Matrix(Struct, frozen=True, gc=False):
 
 
 class Operand(Struct, frozen=True):
-    """A matrix that the kernels can read as it lies.
-
-    Attributes
-    ----------
-    shape : (int, int)
-    how : Stored
-    misalignment : int
-        The address of element (0, 0) modulo 16, in bytes.
-    steps : tuple of int
-        Elements from one matrix to the next along each extent of a batch.
-    padded : bool
-        After each line, memory up to the end of a whole vector can be read; see `packed`.
-    dtype : DType
-    """
+    """A matrix that the kernels can read as it lies."""
 
     shape: Pair
     how: Stored
-    misalignment: int = 0
-    steps: tuple[int, ...] = ()
-    padded: bool = False
+    misalignment: int = 0  # the address of element (0, 0) modulo 16, in bytes
+    steps: tuple[int, ...] = ()  # elements from one matrix to the next along each extent of a batch
+    padded: bool = False  # after each line, memory up to the end of a whole vector can be read; see `packed`
     dtype: DType = DType.F32
 
     @property

@@ -29,20 +29,10 @@ MAXIMA_THREADS, MAXIMA_LINES = 256, 128  # of a block of column_maxima.cu
 
 
 class Side(NamedTuple):
-    """An operand, or a panel of its lines, that ``split.cu`` splits.
+    """An operand, or a panel of its lines, that ``split.cu`` splits."""
 
-    Attributes
-    ----------
-    strided : bool
-        Neighbouring lines are neighbours in memory; else neighbouring k are.
-    vec : int
-        Elements that can be read at a time: 4 or 1.
-    lines : int
-    dtype : DType
-    """
-
-    strided: bool
-    vec: int
+    strided: bool  # neighbouring lines are neighbours in memory; else neighbouring k are
+    vec: int  # elements that can be read at a time: 4 or 1
     lines: int
     dtype: DType = DType.F32
 
@@ -56,36 +46,19 @@ class Side(NamedTuple):
 
 
 class SplitLaunch(NamedTuple):
-    """A launch of ``split.cu``.
-
-    Attributes
-    ----------
-    constants : dict
-    first_blocks, blocks : int
-        Blocks of the first side, and of all.
-    shared_bytes : int
-        Dynamic shared memory of a block.
-    """
+    """A launch of ``split.cu``."""
 
     constants: dict[str, int]
-    first_blocks: int
+    first_blocks: int  # blocks of the first side, and of all
     blocks: int
-    shared_bytes: int
+    shared_bytes: int  # dynamic shared memory of a block
 
 
 def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors: int, shared_limit: int) -> SplitLaunch:
-    """Return how one side or two are split by one launch.
+    """Return how one side or two, sorted by their `order`, are split by one launch.
 
-    Parameters
-    ----------
-    sides : sequence of Side
-        Sorted by their `order`.
-    K : int
-    clusters : bool
-        Whether the device has clusters of blocks; else ``column_maxima.cu`` comes before, for strided lines.
-    multiprocessors : int
-    shared_limit : int
-        Bytes of shared memory that a block of the device may have.
+    A device without clusters of blocks runs ``column_maxima.cu`` before, for strided lines. The limit is the shared
+    memory that a block of the device may have, in bytes.
     """
     first, second = sides[0], sides[-1]
     cluster, tiles = 1, _COLUMN_STAGES

@@ -17,31 +17,17 @@ from fastsgemm.rungs import Rung
 
 
 class Call(Struct, frozen=True):
-    """The operands in the order in which the kernel takes them.
+    """The operands in the order in which the kernel takes them."""
 
-    Attributes
-    ----------
-    swap_ab : bool
-        The kernel computes C^T = B^T A^T, so its A is the caller's B.
-    problem : Problem
-    variant : Variant
-    lda, ldb, ldc : int
-    batch : Batch
-    source : Matrix or None
-        What beta multiplies, if that is not C.
-    sym : Sym
-        What of C is stored, as the kernel sees it.
-    """
-
-    swap_ab: bool
+    swap_ab: bool  # the kernel computes C^T = B^T A^T, so its A is the caller's B
     problem: Problem
     variant: Variant
     lda: int
     ldb: int
     ldc: int
     batch: Batch = ONE_PRODUCT
-    source: Matrix | None = None
-    sym: Sym = Sym.WHOLE
+    source: Matrix | None = None  # what beta multiplies, if that is not C
+    sym: Sym = Sym.WHOLE  # what of C is stored, as the kernel sees it
 
     @property
     def strides_c(self) -> tuple[int, int]:
@@ -144,15 +130,8 @@ def call_with_swap_ab(rung: Rung, call: Call) -> Call:
 def variant_for(rung: Rung, call: Call, config: Config, peeled_tiles: int) -> Variant:
     """Return the variant that `rung` is compiled for, with vector widths that the rung supports.
 
-    Parameters
-    ----------
-    rung : Rung
-    call : Call
-        As `rung` takes it; see `call_with_swap_ab`.
-    config : Config
-    peeled_tiles : int
-        Most tiles of K for which the end of K is computed first, a number that is fitted for each architecture; see
-        `fastsgemm.heuristics.fitted.Fitted`.
+    The call is as the rung takes it; see `call_with_swap_ab`. The end of K is computed first where K has at most so
+    many `peeled_tiles`, a number that is fitted for each architecture; see `fastsgemm.heuristics.fitted.Fitted`.
     """
     batched = call.batch.count > 1
     if not rung.vectorized:
@@ -187,45 +166,28 @@ def _without_pairs(width: int) -> int:
 
 
 class Variant(Struct, frozen=True):
-    """How the operands lie, as far as a kernel is compiled for it.
+    """How the operands lie, as far as a kernel is compiled for it."""
 
-    Attributes
-    ----------
-    trans_a, trans_b : bool
-        Whether the operand is stored column-major.
-    vec_a, vec_b, vec_c : int
-        Floats a load or store: 4, 2 or 1 for a load of rung 9, 4 or 1 on the other rungs that vectorise and for C, else
-        always 1. For C, it is 1 where a rung stores single elements.
-    guard : bool
-        C is smaller than a tile of it in rows or columns; always false on the rungs that look at every edge anyway.
-    trans_c : bool
-        C is stored column-major; only rung 10 writes it so, the others compute the transposed product.
-    peel : bool
-        The end of K, where it is no whole tile, is computed first; only on rung 9. Such a kernel leaves out an end that
-        follows no whole tile, so every launch of it has a whole tile in each part of K that has an end.
-    batched : bool
-        The grid has several products along y and z.
-    source : int
-        0: beta multiplies C. 4 or 1: it multiplies the source, of which so many floats are read at a time; always 0 on
-        rungs 1 to 8.
-    sym : Sym
-        What of C is stored; always WHOLE but on rung 9.
-    dtypes : Dtypes
-        The types of A and B; always float32 but on rung 10.
-    """
-
-    trans_a: bool = False
+    trans_a: bool = False  # whether A is stored column-major
     trans_b: bool = False
+    # Floats a load or store: 4, 2 or 1 for a load of rung 9, 4 or 1 on the other rungs that vectorise and for C, else
+    # always 1. For C, it is 1 where a rung stores single elements.
     vec_a: int = 1
     vec_b: int = 1
     vec_c: int = 1
+    # C is smaller than a tile of it in rows or columns; always false on the rungs that look at every edge anyway.
     guard: bool = False
+    # C is stored column-major; only rung 10 writes it so, the others compute the transposed product.
     trans_c: bool = False
+    # The end of K, where it is no whole tile, is computed first; only on rung 9. Such a kernel leaves out an end that
+    # follows no whole tile, so every launch of it has a whole tile in each part of K that has an end.
     peel: bool = False
-    batched: bool = False
+    batched: bool = False  # the grid has several products along y and z
+    # 0: beta multiplies C. 4 or 1: it multiplies the source, of which so many floats are read at a time; always 0 on
+    # rungs 1 to 8.
     source: int = 0
-    sym: Sym = Sym.WHOLE
-    dtypes: Dtypes = FLOAT32
+    sym: Sym = Sym.WHOLE  # what of C is stored; always WHOLE but on rung 9
+    dtypes: Dtypes = FLOAT32  # the types of A and B; always float32 but on rung 10
 
     @property
     def layout(self) -> str:

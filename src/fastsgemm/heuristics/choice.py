@@ -37,17 +37,8 @@ def choose(
 ) -> Choice:
     """Return how a product is computed: by the caller's rung and config where both are given, else as is predicted.
 
-    Operands are packed, and C is cut, only if neither is given.
-
-    Parameters
-    ----------
-    device : DeviceTraits
-    request : Request
-    a, b, c : Operand
-        As the caller passes them.
-    extents : tuple of int
-        Those of a batch, whose operands are never packed and whose C is never cut. Where a batch has more than a launch
-        has room for, the operands have the steps of the last ones.
+    Operands are packed, and C is cut, only if neither is given, and not of a batch. `extents` are those of the batch:
+    where it has more than a launch has room for, the operands have the steps of the last ones.
 
     Raises
     ------
@@ -87,14 +78,8 @@ def ways(
 def choose_config(device: DeviceTraits, rung: Rung | None, problem: Problem, only: str | None = None) -> Pick:
     """Return the rung and config that compute a problem as it lies and whole.
 
-    Parameters
-    ----------
-    device : DeviceTraits
-    rung : Rung or None
-        None: the quickest of the default rungs that suit the problem.
-    problem : Problem
-    only : str, optional
-        See `fastsgemm.heuristics.knowledge.Knowledge`.
+    Without a rung, it is the quickest of the default rungs that suit the problem. For `only`, see
+    `fastsgemm.heuristics.knowledge.Knowledge`.
 
     Raises
     ------

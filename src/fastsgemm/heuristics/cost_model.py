@@ -57,12 +57,7 @@ def _least_depth(config: Config) -> int:
 def splits(config: Config, problem: Problem, multiprocessors: float) -> list[int]:
     """Return the numbers of parts of K to consider: 1, and 2^i and 3 * 2^i while there are few blocks.
 
-    Parameters
-    ----------
-    config : Config
-    problem : Problem
-        As the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
-    multiprocessors : int
+    The problem is as the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
     """
     count, deep = tiles(config, problem) * problem.batch, _least_depth(config)
     return [
@@ -80,12 +75,7 @@ def _in_parts(config: Config, parts: int) -> Config:
 class Table:
     """The times of all options of some products, and what they are ranked by.
 
-    Parameters
-    ----------
-    model : CostModel
-    products : sequence of Product
-    ms, cost : array
-        By product, number of parts of K and config.
+    `ms` and `cost` are by product, number of parts of K and config.
     """
 
     def __init__(self, model: CostModel, products: Sequence[Product], ms: Floats, cost: Floats) -> None:
@@ -104,16 +94,16 @@ class Table:
             return None
         return self._pick(plane, int((cost <= self._model.close * least).argmax()))
 
-    def ranking(self, plane: int = 0) -> list[Pick]:
-        """Return each config with the SPLIT_K that gives its least cost, the best first."""
-        order = self._least[plane].argsort(kind="stable").tolist()
-        return [self._pick(plane, column) for column in order if self._least[plane, column] < math.inf]
+    def ranking(self) -> list[Pick]:
+        """Return each config with the SPLIT_K that gives its least cost on one product, the best first."""
+        order = self._least[0].argsort(kind="stable").tolist()
+        return [self._pick(0, column) for column in order if self._least[0, column] < math.inf]
 
-    def options(self) -> list[tuple[int, int, float]]:
-        """Return of each option of one product the places of the number of parts of K and of the config, and the ms."""
-        rows, columns = (self._cost[0] < math.inf).nonzero()
+    def options(self) -> list[tuple[Fit, int, float]]:
+        """Return config, parts of K and ms of each option of one product."""
+        fits, (rows, columns) = self._model.fits, (self._cost[0] < math.inf).nonzero()
         each = zip(rows.tolist(), columns.tolist(), strict=True)
-        return [(row, column, self._ms.item(0, row, column)) for row, column in each]
+        return [(fits[column], PARTS[row], self._ms.item(0, row, column)) for row, column in each]
 
     def _pick(self, plane: int, column: int) -> Pick:
         """Return a config with the SPLIT_K that gives its least cost."""
@@ -124,31 +114,13 @@ class Table:
 
 
 class CostModel:
-    """Predicts the times of configs on one device.
+    """Predicts the times of configs on one device: of those of some fits, at least one, the most useful first.
 
     An option is a config with a number of parts of K. All arrays of `predict` have one axis, of the options of every
     product: NumPy does simple arithmetic with arrays of one shape in a third of the time that broadcasting takes.
 
-    Parameters
-    ----------
-    fits : sequence of Fit
-        At least one, the most useful first.
-    multiprocessors : float
-        Of the device.
-    shared_limit : int
-        Shared memory that a block may opt in to on the device, in bytes.
-    fitted : Fitted
-        The fitted numbers of the device's architecture.
-    in_order : bool
-        Sums have one order: K is in one part, or each segment is a part.
-
-    Attributes
-    ----------
-    fits : tuple of Fit
-    tile : (array, array)
-        BM and BN of each config.
-    peak : float
-        FLOP per ms of the quickest config in full waves, of aligned NN operands.
+    The limit is the shared memory that a block may opt in to on the device, in bytes. `in_order`, sums have one order:
+    K is in one part, or each segment is a part.
     """
 
     def __init__(
@@ -175,6 +147,7 @@ class CostModel:
         self._first = [Options(*self._options[:, : rows * len(fits)]) for rows in range(len(PARTS) + 1)]
         self._tables = Tables(fits, fitted.accumulators_cost)
         flop = 2.0 * BM * BN * multiprocessors * floats(fit.curve.blocks_per_sm for fit in fits)  # of a step
+        # FLOP per ms of the quickest config in full waves, of aligned NN operands.
         self.peak = float((flop / self._tables.full_step).max())
 
     def _of_options(self) -> Options:
@@ -216,18 +189,10 @@ class CostModel:
 
     def times(self, problem: Problem) -> list[tuple[Fit, int, float]]:
         """Return config, parts of K and predicted time in ms of every option, without the cost of accumulators."""
-        options = self.predict([Product(problem, True)], accumulators=False).options()
-        return [(self.fits[column], PARTS[row], ms) for row, column, ms in options]
+        return self.predict([Product(problem, True)], accumulators=False).options()
 
     def predict(self, products: Sequence[Product], accumulators: bool = True) -> Table:
-        """Return the times of all configs on some products.
-
-        Parameters
-        ----------
-        products : sequence of Product
-        accumulators : bool
-            Whether the times are those with partial accumulators, where a problem needs them.
-        """
+        """Return the times of all configs on some products, with the partial accumulators that they need if wanted."""
         each = [numbers(product.problem, self._fitted) for product in products]
         rows = self._rows(each)
         o, p = self._first[rows], each[0]
@@ -347,17 +312,10 @@ class CostModel:
 def _of_waves(waves: Floats, lighter: Floats, last: Floats, ends: Floats) -> Floats:
     """Return the times of all waves.
 
-    Parameters
-    ----------
-    waves : array
-        How many there are.
-    lighter : array
-        How much lighter than one block on each multiprocessor the last one is.
-    last : array
-        Times at its load in whole blocks.
-    ends : array
-        Times of a full wave (`FULL`), of a later one (`LATER`), and at the lightest load less those at a load of 1
-        (`LIGHTER`). A wave after the first costs less than it, and one that is not full takes the same share of that.
+    `lighter` says how much lighter than one block on each multiprocessor the last wave is, and `last` are times at its
+    load in whole blocks. `ends` are times of a full wave (`FULL`), of a later one (`LATER`), and at the lightest load
+    less those at a load of 1 (`LIGHTER`). A wave after the first costs less than it, and one that is not full takes the
+    same share of that.
     """
     last = last + ends[LIGHTER] * lighter
     full = ends[FULL]

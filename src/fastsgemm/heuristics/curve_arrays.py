@@ -72,12 +72,8 @@ class Tables:
     """The times of a block, in ms: of a step of k, of one below the bend beside, and once.
 
     There is a table for each way to read and to store. Its places are, for one config after the other, the lightest
-    load, 1, 2, ... up to a full wave, and the heaviest load.
-
-    Attributes
-    ----------
-    full_step : array
-        ms of a step of k of a full wave of each config, of aligned NN operands.
+    load, 1, 2, ... up to a full wave, and the heaviest load. `full_step` are the ms of a step of k of a full wave of
+    each config, of aligned NN operands.
     """
 
     def __init__(self, fits: Sequence[Fit], accumulators_cost: float) -> None:

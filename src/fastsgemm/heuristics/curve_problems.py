@@ -45,13 +45,10 @@ class CurveProblems(Struct, frozen=True):
     def problems(self, quick: bool = False) -> list[Problem]:
         """Return the problems that a curve is measured on.
 
-        Parameters
-        ----------
-        quick : bool
-            Leave out points that need kernels of their own. The model then assumes that transposed operands with odd
-            extents behave like aligned ones, that edges cost nothing, and that rows of tiles share nothing. On rung 9,
-            which may compute the end of K first, it also assumes that this end costs as much as its steps, and that
-            the time is one straight line in a ragged K.
+        A quick curve leaves out points that need kernels of their own. The model then assumes that transposed operands
+        with odd extents behave like aligned ones, that edges cost nothing, and that rows of tiles share nothing. On
+        rung 9, which may compute the end of K first, it also assumes that this end costs as much as its steps, and that
+        the time is one straight line in a ragged K.
         """
         fewer = quick and self.quick_leaves_out_tails
         chosen = [
@@ -131,10 +128,7 @@ class PipelinedProblems(CurveProblems, frozen=True):
 
     @property
     def layout_loads(self) -> tuple[float, float, float]:
-        """The loads at which the other layouts are measured, some of them the same. The last is a full wave.
-
-        The slower layout of two waits longer for its copies, which shows at a load of 1 and hardly at 2.
-        """
+        # The slower layout of two waits longer for its copies, which shows at a load of 1 and hardly at 2.
         full = float(self.blocks_per_sm)
         return 1.0, min(2.0, full), full
 
@@ -146,7 +140,6 @@ class PipelinedProblems(CurveProblems, frozen=True):
 
     @property
     def bend(self) -> float:
-        """The K from which on the time is one straight line."""
         assert isinstance(self.config, PipelinedConfig)
         return float(min(self.shallow, (self.config.STAGES + 1) * self.config.BK))
 
@@ -159,7 +152,6 @@ class NarrowProblems(CurveProblems, frozen=True):
     least_tiles = 1
 
     def extents(self, load: float) -> tuple[int, int]:
-        """Return M and N of about this load, in whole tiles."""
         return self.config.BM, max(1, round(load * self.multiprocessors)) * self.config.BN
 
     def streams(self) -> tuple[Problem, ...]:
@@ -172,7 +164,6 @@ class NarrowProblems(CurveProblems, frozen=True):
         return None
 
     def stacked(self) -> Problem | None:
-        """Return about as many tiles in several rows, which share what they read of B."""
         M = STACKED * self.config.BM
         return Problem(M, max(M, self.streams()[0].N // STACKED), self.deep)
 

@@ -122,15 +122,9 @@ def file_name(device: str) -> str:
 def load(arch: str, rung: str | None = None, only: str | None = None) -> Content:
     """Return what is known about one architecture: the user's results first, then what was shipped.
 
-    What is damaged, stale or foreign is one warning and is left out.
-
-    Parameters
-    ----------
-    arch : str
-    rung : str, optional
-        Default: all. The lines of other rungs are not looked at, because a first call should not wait for them.
-    only : str, optional
-        ``shipped`` or ``user``: what the package knows, or what the user's own tuning has found.
+    What is damaged, stale or foreign is one warning and is left out. With a rung, the lines of others are not looked
+    at, because a first call should not wait for them. With `only`, it is what the package knows, ``shipped``, or what
+    the user's own tuning has found, ``user``.
     """
     mine = Content(arch, 0) if only == "shipped" else own(arch, rung)
     ours = Content(arch, 0) if only == "user" else _read(shipped_path(arch), arch, False, rung)
@@ -152,11 +146,7 @@ def shipped(arch: str) -> Content:
 def origin_of(entry: Evidence, arch: str) -> tuple[str, bool]:
     """Return the architecture of the file that an entry is from, and whether that file is the user's own.
 
-    Parameters
-    ----------
-    entry : Record or Curve
-    arch : str
-        The architecture for which it was found; it is from its file or from the generic one.
+    The entry was found for `arch`; it is from its file or from the generic one.
     """
     for name, only in itertools.product((arch, GENERIC), ("user", "shipped")):
         content = load(name, entry.rung, only)

@@ -33,7 +33,6 @@ from fastsgemm.request import Request
 FIRST = 80  # sm_80, whose tensor cores the kernels are written for
 MOST_PRODUCTS = 1024  # of a batch: each has several launches of its own
 _SPLIT_K = (1, 2, 3, 4, 6, 8, 12, 16, 24)
-_MOST_PARTS = 8  # of split operands: the scaled sums of more take longer than what they save
 _PART_STEPS = 256  # of k, at least, in a part
 _CLOSE = 1.02  # predicted times that differ by less are equal; of such tiles the largest takes the least power
 
@@ -206,7 +205,7 @@ def _quickest(
             continue
         for parts in _SPLIT_K:
             config = tile.config.replace(SPLIT_K=parts)
-            most = _SPLIT_K[-1] if isinstance(config, HalfConfig) else _MOST_PARTS
+            most = _SPLIT_K[-1] if isinstance(config, HalfConfig) else known.most_parts
             if parts > min(most, max(1, problem.K // _PART_STEPS)):
                 break
             for t in _tilings(config, problem, device.multiprocessors, sym, whole):

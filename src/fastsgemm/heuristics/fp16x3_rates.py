@@ -85,6 +85,7 @@ class Rates(_Part, frozen=True, kw_only=True):
     device: Text
     multiprocessors: Multiprocessors
     times: Times
+    most_parts: Extent  # of K of split operands: adding up more of them takes longer than what they save
     # By architecture, from how many 10^9 operations on rung 11 is taken without times; None where times are known.
     least_gflop: dict[str, Positive] | None = None
     origin: Literal["measured"]
@@ -107,11 +108,7 @@ _DECODER = Decoder(Rates)
 def load(arch: str, device: str | None = None) -> Rates:
     """Return what is known for a device: measured by its user, else shipped for it, its architecture or all.
 
-    Parameters
-    ----------
-    arch : str
-    device : str, optional
-        Its name. Default: only what was shipped for the architecture.
+    Without the name of a device, it is what was shipped for the architecture.
 
     Raises
     ------

@@ -30,11 +30,8 @@ def knows(device: DeviceTraits) -> bool:
 class Knowledge:
     """What the database knows for one device. A file is read when its first entry is asked for.
 
-    Parameters
-    ----------
-    device : DeviceInfo
-    only : str, optional
-        ``shipped`` leaves the user's own results out, ``user`` those of this architecture that were shipped.
+    With `only`, ``shipped`` leaves the user's own results out, and ``user`` those of this architecture that were
+    shipped.
     """
 
     def __init__(self, device: DeviceInfo, only: str | None = None) -> None:

@@ -32,13 +32,8 @@ INACCURATE = 1.25  # how many times its time an option is ranked by, if its sums
 def shares_out_few(problem: Problem, narrow: bool) -> bool:
     """Return whether threads that share out a sum of few steps round each product, which errs more than one chain.
 
-    Parameters
-    ----------
-    problem : Problem
-        As the caller passes it.
-    narrow : bool
-        Of a rung for few rows, whose neighbouring threads take neighbouring k where B is read along it, float by float.
-        Else of sliced-K.
+    The problem is as the caller passes it. Those of a `narrow` rung, for few rows, are neighbours and take neighbouring
+    k where B is read along it, float by float. Else they are those of sliced-K.
     """
     if not narrow:
         return problem.K <= FEW
@@ -57,14 +52,8 @@ def shortened(config: Config, problem: Problem, shared_limit: int, fitted: Fitte
     A config stays unchanged where sliced-K and split-K already make chains enough, where it has partial accumulators,
     where more do not fit into shared memory, and where a part of K is too short for a second chain.
 
-    Parameters
-    ----------
-    config : Config
-    problem : Problem
-        As the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`.
-    shared_limit : int
-        Shared memory that a block may opt in to on the device, in bytes.
-    fitted : Fitted
+    The problem is as the rung computes it; see `fastsgemm.geometry.variants.with_swap_ab`. The limit is the shared
+    memory that a block may opt in to on the device, in bytes.
     """
     needed = chains_needed(problem, fitted)
     parts, chunk = split(config, problem.K)
@@ -132,12 +121,7 @@ def _with_accumulators(config: PipelinedConfig, count: int) -> PipelinedConfig:
 def add(ms: Floats, slowdown: Floats, most: Floats, wanted: Floats) -> tuple[Floats, Floats]:
     """Return times with the partial accumulators that sums need, and what they are ranked by.
 
-    Parameters
-    ----------
-    ms, slowdown : array
-        Times without them, and how many times longer they make these.
-    most, wanted : array
-        How many a part of K has steps for, and how many are wanted.
+    These make times without them so many times longer, `slowdown`. A part of K has steps for `most`.
     """
     most = np.minimum(np.maximum(np.floor(most), 1.0), MOST)
     ms = np.where(np.minimum(wanted, most) > 1.0, slowdown * ms, ms)

@@ -46,11 +46,8 @@ _FEW_BLOCKS = 4  # on each multiprocessor
 class Search:
     """Finds the quickest way to compute a product.
 
-    Parameters
-    ----------
-    known : Knowledge
-    request : Request
-        Without tensor cores and a config. If it names no rung, the default rungs that suit a product are considered.
+    The request is without tensor cores and a config. If it names no rung, the default rungs that suit a product are
+    considered.
     """
 
     def __init__(self, known: Knowledge, request: Request) -> None:

@@ -118,35 +118,17 @@ def flops(labels: Labels, a: Shape, b: Shape) -> int:
 
 
 class _Group(NamedTuple):
-    """Neighbouring labels that one stride serves in each operand, as one dimension.
-
-    Attributes
-    ----------
-    extent : int
-    strides : tuple of int
-        In the operands that have these labels, in elements.
-    """
+    """Neighbouring labels that one stride serves in each operand, as one dimension."""
 
     extent: int
-    strides: tuple[int, ...]
+    strides: tuple[int, ...]  # in the operands that have these labels, in elements
 
 
 def metas(labels: Labels, a: Shape, b: Shape, dtypes: Dtypes = FLOAT32) -> tuple[Meta, ...] | None:
     """Return A, B and the result as matrices, or None where their summed labels are not one dimension in both.
 
-    Parameters
-    ----------
-    labels : Labels
-    a, b : tuple of int
-        Shapes of row-major arrays.
-    dtypes : Dtypes
-        Of A and B.
-
-    Returns
-    -------
-    tuple of Meta
-        Dimensions of rows or columns that no stride joins are dimensions of the batch,
-        along which the other operand does not move.
+    The arrays are row-major. Dimensions of rows or columns that no stride joins are dimensions of the batch, along
+    which the other operand does not move.
     """
     sizes = extents(labels, a, b)
     of_a = dict(zip(labels.a, row_major(a), strict=True))

@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,18 +36,12 @@ struct Address {
 """
 
 
-class Case:
-    """What is known of a call when it is lowered.
+class Case(NamedTuple):
+    """What is known of a call when it is lowered."""
 
-    Attributes
-    ----------
-    alpha, beta : float or None
-        None: an array of one element has it.
-    K : int
-    """
-
-    def __init__(self, alpha: float | None, beta: float | None, K: int) -> None:
-        self.alpha, self.beta, self.K = alpha, beta, K
+    alpha: float | None  # None: an array of one element has it
+    beta: float | None
+    K: int
 
     @property
     def reads(self) -> bool | None:
@@ -64,33 +58,15 @@ class Case:
 
 
 class Entry:
-    """A kernel of a plan behind an entry for XLA.
-
-    Parameters
-    ----------
-    launch : Launch
-    there : collection of str
-        What has a value before the launch: names of `Base`.
-    case : Case
-
-    Attributes
-    ----------
-    launch : Launch
-    operands : tuple of str
-        What it takes: names of `Base`, ``ALPHA`` and ``BETA``.
-    results : tuple of str
-        What it writes: names of `Base`. Of those that are operands, too, the memory is the same.
-    name : str
-        Of the entry.
-    text : str
-        The source. Its parameters are the addresses of the operands and of the results.
-    """
+    """A kernel of a plan behind an entry for XLA; `there` says what has a value before, by names of `Base`."""
 
     def __init__(self, launch: Launch, there: Collection[str], case: Case) -> None:
         self.launch, self._case = launch, case
         self._scalars: dict[Scalar, str] = {}
+        # Names of `Base` that it writes. Of those that are operands, too, the memory is the same.
         self.results = _names([write.matrix for write in launch.writes])
         read = [name for name in _names(launch.matrices) if name in there]
+        # Names of `Base` that it takes, then ``ALPHA`` and ``BETA``.
         self.operands = (*read, *self._scalars_passed())
         body = "".join(f"    {line}\n" for line in self._prologue())
         passed = [self._passed(argument) for argument in launch.arguments]
@@ -102,6 +78,7 @@ class Entry:
         rest = f"({', '.join(declared)}) {{\n{body}    {launch.kernel.name}_of({', '.join(passed)});\n}}\n"
         digest = hashlib.sha256((kernel + rest).encode()).hexdigest()[:_DIGITS]
         self.name = f"{launch.kernel.name}_{digest}"
+        # The source. Its parameters are the addresses of the operands and of the results.
         self.text = f'{kernel}{_POINTER}\nextern "C" __global__ void{attributes}{self.name}{rest}'
 
     @property

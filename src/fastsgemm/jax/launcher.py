@@ -36,26 +36,13 @@ def check() -> None:
 
 
 class Description(NamedTuple):
-    """The attributes of a call.
+    """The attributes of a call."""
 
-    Attributes
-    ----------
-    name : str
-        Of the kernel.
-    ptx : bytes
-    grid : tuple of int
-        Blocks, in one to three dimensions.
-    threads : int
-        Of a block.
-    shared_bytes : int
-        Dynamic shared memory of a block.
-    """
-
-    name: str
+    name: str  # of the kernel
     ptx: bytes
-    grid: tuple[int, ...]
-    threads: int
-    shared_bytes: int
+    grid: tuple[int, ...]  # blocks, in one to three dimensions
+    threads: int  # of a block
+    shared_bytes: int  # dynamic shared memory of a block
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -70,17 +57,10 @@ class Description(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What an array is, and how it lies.
-
-    Attributes
-    ----------
-    aval : jax.core.ShapedArray
-    order : tuple of int
-        Its dimensions, the one with the largest stride first.
-    """
+    """What an array is, and how it lies."""
 
     aval: Any
-    order: tuple[int, ...]
+    order: tuple[int, ...]  # its dimensions, the one with the largest stride first
 
     @classmethod
     def row_major(cls, aval: Any) -> Kind:
@@ -97,14 +77,7 @@ def call(
 ) -> Any:
     """Emit a call, and return its results.
 
-    Parameters
-    ----------
-    ctx : jax.interpreters.mlir.LoweringRuleContext
-    operands : sequence of (value, Kind)
-    results : sequence of Kind
-    aliases : dict
-        Of results that take the place of an operand: the operand's number to the result's.
-    description : Description
+    `aliases` says which results take the place of an operand: from the operand's number to the result's.
     """
     kinds = [kind for _, kind in operands]
     ctx = ctx.replace(primitive=None, avals_in=[kind.aval for kind in kinds], avals_out=[kind.aval for kind in results])

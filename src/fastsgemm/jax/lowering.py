@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -82,51 +82,18 @@ def _device(ctx: Any) -> DeviceInfo:
     return info_of(first_use.open_device(devices[0].local_hardware_id))
 
 
-class Call(NamedTuple):
-    """A launch as XLA gets it.
-
-    Attributes
-    ----------
-    entry : Entry
-    description : Description
-    """
-
-    entry: Entry
-    description: Description
-
-
-class Calls(NamedTuple):
-    """All calls of a product.
-
-    Attributes
-    ----------
-    calls : tuple of Call
-    workspace : int
-        In bytes.
-    """
-
-    calls: tuple[Call, ...]
-    workspace: int
-
-
 @lru_cache(maxsize=4096)
 def calls_of(
     info: DeviceInfo, request: Request, metas: tuple[Meta, ...], alpha: float | None, beta: float | None
-) -> Calls:
-    """Return the calls of a product on such a device, with its kernels compiled.
+) -> tuple[tuple[tuple[Entry, Description], ...], int]:
+    """Return the calls of a product on such a device, with its kernels compiled, and the bytes of their workspace.
 
-    Parameters
-    ----------
-    info : DeviceInfo
-    request : Request
-    metas : tuple of Meta
-        Of A, B and C.
-    alpha, beta : float or None
-        None: known when the program runs. Where beta is 0, there is no old C.
+    `metas` are those of A, B and C. An alpha or a beta of None is known when the program runs. Where beta is 0, there
+    is no old C.
     """
     plan = plan_of(info, request, metas)
-    calls = [Call(entry, _described(entry, info.arch)) for entry in entries(plan, Case(alpha, beta, plan.K))]
-    return Calls(tuple(calls), plan.workspace)
+    made = entries(plan, Case(alpha, beta, plan.K))
+    return tuple((entry, _described(entry, info.arch)) for entry in made), plan.workspace
 
 
 def _described(entry: Entry, arch: str) -> Description:
@@ -139,20 +106,11 @@ def _described(entry: Entry, arch: str) -> Description:
 def product(
     ctx: Any, values: dict[str, Any], labels: Labels, request: Request, alpha: Any, beta: Any, order: str = ""
 ) -> Any:
-    """Emit the calls of a product for CUDA, and return the value of the result.
+    """Emit the calls of a product for CUDA, and return the value of its one result.
 
-    Parameters
-    ----------
-    ctx : jax.interpreters.mlir.LoweringRuleContext
-        With one result.
-    values : dict
-        By name the value of A, B and, if there are any, of C, ALPHA and BETA, each with its `jax.core.ShapedArray`.
-    labels : Labels
-    request : Request
-    alpha, beta : float or None
-        See `calls_of`.
-    order : str, optional
-        The labels of the result in the order in which it lies. Default: row-major.
+    `values` has by name the value of A, B and, if there are any, of C, ALPHA and BETA, each with its
+    `jax.core.ShapedArray`. For alpha and beta see `calls_of`. `order` has the labels of the result in the order in
+    which it lies, if that is not row-major.
     """
     (out,) = ctx.avals_out
     a, b = values["A"][1].shape, values["B"][1].shape
@@ -168,12 +126,12 @@ def product(
         assert metas is not None
     if values["A"][0] == values["B"][0] and is_transpose(*metas[:2]):
         request = of_gram(request)
-    calls = calls_of(_device(ctx), request, metas, alpha, beta)
+    calls, workspace = calls_of(_device(ctx), request, metas, alpha, beta)
     kinds = {name: Kind.row_major(aval) for name, (_, aval) in values.items()}
     kinds["C"] = Kind(out.update(weak_type=False), place)
-    kinds["WORKSPACE"] = Kind.row_major(jax.core.ShapedArray((calls.workspace,), np.dtype(np.uint8)))
+    kinds["WORKSPACE"] = Kind.row_major(jax.core.ShapedArray((workspace,), np.dtype(np.uint8)))
     memory = {name: value for name, (value, _) in values.items()}
-    for entry, description in calls.calls:
+    for entry, description in calls:
         operands = [(memory[name], kinds[name]) for name in entry.operands]
         results = [kinds[name] for name in entry.results]
         emitted = launcher.call(ctx, operands, results, entry.aliases, description)

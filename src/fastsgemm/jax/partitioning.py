@@ -61,14 +61,8 @@ def needs_devices(primitive: Primitive, needed: bool = True) -> None:
 def divided(product: Function, subscripts: str, in_parts: bool) -> Function:
     """Return a product as a function that XLA can divide.
 
-    Parameters
-    ----------
-    product : callable
-        Takes A, B, perhaps C, and perhaps alpha and beta of shape ().
-    subscripts : str
-    in_parts : bool
-        Whether devices may sum over parts of the summed dimensions, so that the parts are added up between them. Else
-        these dimensions are gathered.
+    The product takes A, B, perhaps C, and perhaps alpha and beta of shape (). With `in_parts`, devices may sum over
+    parts of the summed dimensions, so that the parts are added up between them. Else these dimensions are gathered.
     """
     labels = contraction.labels_of(subscripts)
 

@@ -30,13 +30,8 @@ primitive = Primitive("fastsgemm")
 def sgemm(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, out: Any = None) -> Any:
     """Do what `fastsgemm.sgemm` does, where an operand, alpha or beta is traced.
 
-    Parameters
-    ----------
-    request : Request
-    A, B, C, out : array of JAX or NumPy, or None
-        Of `out` only the shape matters, because arrays of JAX are immutable.
-    alpha, beta : float, or array of JAX of shape ()
-        Rounded to float32.
+    Operands are arrays of JAX or NumPy. Of `out` only the shape matters, because arrays of JAX are immutable. An alpha
+    or a beta may be an array of shape ().
 
     Raises
     ------
@@ -96,17 +91,9 @@ def _scalar(name: str, x: Any) -> Any:
 
 
 def bind(subscripts: str, request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any = None) -> Any:
-    """Return alpha * (the contraction of A and B) + beta * C.
+    """Return alpha * (the contraction of A and B) + beta * C; see `fastsgemm.jax.contraction` for the subscripts.
 
-    Parameters
-    ----------
-    subscripts : str
-        See `fastsgemm.jax.contraction`.
-    request : Request
-    A, B : array
-    alpha, beta : float or array of shape ()
-    C : array, optional
-        Of the result's shape. None if beta is 0.
+    alpha and beta are numbers or arrays of shape (). C has the result's shape; it is None if beta is 0.
     """
     operands = [A, B, *([] if C is None else [C]), *[x for x in (alpha, beta) if not isinstance(x, float)]]
     static = {name: x if isinstance(x, float) else None for name, x in (("alpha", alpha), ("beta", beta))}

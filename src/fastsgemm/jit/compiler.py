@@ -40,18 +40,10 @@ class Compiled(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """The resources of a kernel, as ptxas reports them.
+    """The resources of a kernel, as ptxas reports them."""
 
-    Attributes
-    ----------
-    registers : int
-        Registers per thread.
-    stack_bytes, spill_stores, spill_loads : int
-        Local memory per thread, in bytes. All are zero for every kernel that is shipped.
-    """
-
-    registers: int
-    stack_bytes: int
+    registers: int  # per thread
+    stack_bytes: int  # local memory per thread, in bytes; these three are zero for every kernel that is shipped
     spill_stores: int
     spill_loads: int
 
@@ -130,19 +122,10 @@ def reporting() -> list[str]:
 
 
 def compile_program(source: str, name: str, options: list[str], ptx: bool = False) -> Compiled:
-    """Compile a source, without the cache.
+    """Compile a source, which messages call `name`, without the cache; with `ptx`, return the PTX, too.
 
-    NVRTC compiles without the interpreter's lock, so threads compile side by side.
-
-    Parameters
-    ----------
-    source : str
-    name : str
-        What messages call the source.
-    options : list of str
-        The first is the architecture.
-    ptx : bool
-        Return the PTX, too.
+    NVRTC compiles without the interpreter's lock, so threads compile side by side. The first of the options is the
+    architecture.
 
     Raises
     ------

@@ -25,14 +25,8 @@ _locks = tuple(threading.Lock() for _ in range(64))
 def ready(gpu: Gpu, spec: KernelSpec, shared_bytes: int, handle: int) -> Kernel:
     """Return a kernel for this device, compiling and loading it on first use.
 
-    Parameters
-    ----------
-    gpu : Gpu
-    spec : KernelSpec
-    shared_bytes : int
-        Dynamic shared memory of a block.
-    handle : int
-        The raw stream of the call, which may be capturing.
+    The blocks of a launch have `shared_bytes` of dynamic shared memory. `handle` is the raw stream of the call, which
+    may be capturing.
 
     Raises
     ------

@@ -40,13 +40,7 @@ _CONSTANT = re.compile(r"^constexpr int (\w+) = (-?\d+);", re.MULTILINE)
 
 
 class KernelSpec(Struct, frozen=True, cache_hash=True):
-    """A kernel: its file and all of its constants. Rungs of one file and configs that differ in split-K share one.
-
-    Attributes
-    ----------
-    file : str
-    constants : tuple of (str, int)
-    """
+    """A kernel: its file and all of its constants. Rungs of one file and configs that differ in split-K share one."""
 
     file: str
     constants: tuple[tuple[str, int], ...]
@@ -123,7 +117,7 @@ def with_constants(file: str, constants: Mapping[str, int]) -> str:
     ConfigError
         The block does not declare exactly the names that are given.
     """
-    text = _inlined(file)
+    text = plain(file)
     block = _BLOCK.search(text)
     declared = defaults(file).keys()
     if declared != constants.keys() or block is None:
@@ -135,12 +129,13 @@ def with_constants(file: str, constants: Mapping[str, int]) -> str:
 
 def defaults(file: str) -> dict[str, int]:
     """Return the constants that a kernel declares, with their defaults."""
-    block = _BLOCK.search(_inlined(file))
+    block = _BLOCK.search(plain(file))
     return {name: int(value) for name, value in _CONSTANT.findall(block[0])} if block else {}
 
 
 @cache
-def _inlined(file: str) -> str:
+def plain(file: str) -> str:
+    """Return a source with the defaults that its file declares."""
     seen: set[str] = set()
     return "\n".join(_lines(file, seen)) + "\n"
 
@@ -163,13 +158,3 @@ def _lines(file: str, seen: set[str]) -> list[str]:
 def target(file: str, arch: str) -> str:
     """Return what a kernel is compiled for on a device: ``sm_90a`` where it has instructions of Hopper alone."""
     return "sm_90a" if file in _HOPPER_ONLY and arch == "sm_90" else arch
-
-
-def helper(name: str, **changed: int) -> str:
-    """Return the source of a kernel that has no `Config`: with its constants of `HELPERS`, but for those changed."""
-    return with_constants(f"{name}.cu", HELPERS[name] | changed)
-
-
-def plain(file: str) -> str:
-    """Return a source with the defaults that its file declares."""
-    return _inlined(file)

@@ -27,17 +27,9 @@ class Constants:
 
 
 def constants_of(device: DeviceTraits, rung: Rung | None, problem: Problem, tried: Mapping[str, int]) -> Constants:
-    """Return the constants that `sgemm` uses for a problem, with the values that are tried.
+    """Return the constants that `sgemm` uses for a problem of dense operands, with the values that are tried, by name.
 
-    Parameters
-    ----------
-    device : Gpu or DeviceInfo
-    rung : Rung or None
-        None: the one that `sgemm` picks by default.
-    problem : Problem
-        Of dense operands.
-    tried : mapping
-        Values by name of the constant.
+    Without a rung, it is the one that `sgemm` picks by default.
 
     Raises
     ------

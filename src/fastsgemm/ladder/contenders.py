@@ -83,16 +83,9 @@ def on_device(
 ) -> Iterator[Contenders]:
     """Prepare the operands and products on a device of this machine.
 
-    Parameters
-    ----------
-    problem : Problem
-        The operands are dense and stored as its layout says; C is row-major.
-    rungs : sequence of Rung or None
-        None stands for the rung that `sgemm` picks by default. Empty: see `rungs_for`.
-    ordinal : int
-        CUDA's device number.
-    tried : mapping, optional
-        Constants by name that all rungs take in place of those of the tuning database.
+    Operands are dense and stored as the problem's layout says; C is row-major. A rung of None stands for the one that
+    `sgemm` picks by default; for none at all see `rungs_for`. What is `tried` are constants by name that all rungs take
+    in place of those of the tuning database.
 
     Raises
     ------
@@ -105,9 +98,7 @@ def on_device(
     """
     gpu = device.open_gpu(ordinal)
     refuse_too_large(problem, _HOST_COPIES)
-    with ExitStack() as stack:
-        if gpu.enter():
-            stack.callback(gpu.leave)
+    with device.current(gpu), ExitStack() as stack:
         a, b, c = operands(problem)
         # A column-major operand lies in device memory as its row-major transpose.
         lines = [x if x.flags.c_contiguous else x.T for x in (a, b, c)]

@@ -178,9 +178,7 @@ class Table:
             lines += ["", *self._table(MEMORY), *_MEMORY_LEGEND.splitlines()]
             lines += ["", *self._table(ARITHMETIC), *_ARITHMETIC_LEGEND.splitlines(), ""]
         for row in self.rows:
-            constants = str(find(row.name).config(**row.constants))
-            name = f"{row.number} {row.name}"
-            lines += textwrap.wrap(f"{name:<16}{constants}", _WIDTH, subsequent_indent=_INDENT)
+            lines += titled(f"{row.number} {row.name}", str(find(row.name).config(**row.constants)))
             lines += _told(row.overridden)
         if self.fp16x3 is not None:
             lines += ["", *self._fp16x3_table(self.fp16x3)]
@@ -202,8 +200,7 @@ class Table:
         constants = " ".join(f"{name}={value}" for name, value in rows.constants.items())
         error = "not a number" if rows.error is None else f"{rows.error:.2g}"
         text = f"error {error}; its bits are its own, because it sums products of FP16 pairs on tensor cores"
-        lines = textwrap.wrap(f"11 fp16x3       {constants}", _WIDTH, subsequent_indent=_INDENT)
-        lines += _told(rows.overridden)
+        lines = titled("11 fp16x3", constants) + _told(rows.overridden)
         lines += textwrap.wrap(text, _WIDTH)
         return [*lines, *_plain("kernel", [(row.name, row) for row in rows.kernels], KERNEL)]
 
@@ -222,12 +219,13 @@ class Table:
         )
 
 
+def titled(name: str, text: str) -> list[str]:
+    """Return the lines of a text for a terminal, behind the name of a rung."""
+    return textwrap.wrap(f"{name:<16}{text}", _WIDTH, subsequent_indent=_INDENT)
+
+
 def _told(overridden: str | None) -> list[str]:
-    return (
-        textwrap.wrap(f"({overridden})", _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
-        if overridden
-        else []
-    )
+    return titled("", f"({overridden})") if overridden else []
 
 
 def cells(row: CountedRow | KernelRow, columns: Sequence[tuple[str, str, str]]) -> list[str]:

@@ -13,14 +13,7 @@ _MOST_SPANS = 4  # that are listed of the rows, or of the columns, with wrong el
 
 
 class Reference:
-    """The product in float64, on as many rows of C as can be computed in about a second.
-
-    Parameters
-    ----------
-    a, b : numpy.ndarray
-    c : numpy.ndarray, optional
-        What is added to the product.
-    """
+    """The product in float64, plus `c`, on as many rows of C as can be computed in about a second."""
 
     def __init__(self, a: np.ndarray, b: np.ndarray, c: np.ndarray | None = None) -> None:
         (M, K), N = a.shape, b.shape[1]

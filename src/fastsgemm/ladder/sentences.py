@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable
 
-from fastsgemm.ladder.counts import CountedRow, Table
+from fastsgemm.ladder.counts import CountedRow, Table, titled
 from fastsgemm.ladder.measured import has_several_chains
 from fastsgemm.rungs import find
-
-_WIDTH = 80  # columns of a terminal
-_INDENT = " " * 16  # behind the name of a rung
 
 
 def sentences(table: Table) -> list[str]:
@@ -18,19 +14,15 @@ def sentences(table: Table) -> list[str]:
     rows = sorted(table.rows, key=lambda row: row.number)
     lines: list[str] = []
     for before, row in zip([None, *rows], rows, strict=False):
-        lines += _wrapped(f"{row.number} {row.name}", _sentence(row, before))
+        lines += titled(f"{row.number} {row.name}", _sentence(row, before))
     if table.fp16x3 is not None:
         product = next(one for one in table.fp16x3.kernels if one.name == "fp16x3")
-        lines += _wrapped("11 fp16x3", f"{product.instructions:,} instructions in all: tensor cores do the product")
+        lines += titled("11 fp16x3", f"{product.instructions:,} instructions in all: tensor cores do the product")
     chains = sum(not has_several_chains(row.constants) for row in rows)
     lines += ["", "Every access was checked, and every result was compared with float64."]
     if chains > 1:
         lines.append(f"The {chains} rungs that sum in one chain of FMAs returned the same bits.")
     return lines
-
-
-def _wrapped(name: str, text: str) -> list[str]:
-    return textwrap.wrap(f"{name:<16}{text}", _WIDTH, subsequent_indent=_INDENT)
 
 
 def _sentence(row: CountedRow, before: CountedRow | None) -> str:

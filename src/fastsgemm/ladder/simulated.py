@@ -19,7 +19,7 @@ from fastsgemm.ladder.reference import Reference
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import track
 from fastsgemm.request import resolve
-from fastsgemm.rungs import Rung, find
+from fastsgemm.rungs import Rung
 from fastsgemm.sim.counters import GlobalTraffic
 from fastsgemm.sim.gemm import multiply, sgemm
 from fastsgemm.sim.machine import Machine
@@ -38,24 +38,13 @@ def climb(
     problem: Problem,
     rungs: Sequence[Rung] | None = None,
     machine: Machine | None = None,
-    configs: Mapping[str, Config] | None = None,
     tried: Mapping[str, int] | None = None,
 ) -> Table:
     """Run rungs on one problem with beta = 0 and a row-major C, count, and check the results.
 
-    Each rung is checked on a ragged problem, too; see `fastsgemm.ladder.ragged`.
-
-    Parameters
-    ----------
-    problem : Problem
-    rungs : sequence of Rung, optional
-        Default: see `fastsgemm.ladder.contenders.rungs_for`.
-    machine : Machine, optional
-        Default: see `Machine`.
-    configs : mapping, optional
-        Config by name of the rung. Default: those of the tuning database for a large problem on this device.
-    tried : mapping, optional
-        Constants by name that all rungs take in place of those of the tuning database.
+    Each rung is checked on a ragged problem, too; see `fastsgemm.ladder.ragged`. Without rungs, they are those of
+    `fastsgemm.ladder.contenders.rungs_for`. Configs are those of the tuning database for a large problem on this
+    device, with the constants that are `tried` in them.
 
     Raises
     ------
@@ -68,34 +57,31 @@ def climb(
     """
     machine = machine or Machine()
     chosen = rungs or contenders.rungs_for(problem, machine.device.arch)
-    given = {name: Constants(find(name), config) for name, config in (configs or {}).items()}
-    given |= {r.name: constants_of(machine.device, r, TYPICAL, tried or {}) for r in chosen if r.name not in given}
-    _refuse_too_large(problem, [given[rung.name] for rung in chosen])
+    constants = [constants_of(machine.device, rung, TYPICAL, tried or {}) for rung in chosen]
+    _refuse_too_large(problem, constants)
     A, B, _ = contenders.operands(problem)
     reference = Reference(A, B)
     rows, results = [], []
     tensor_cores = None
-    for rung in track(chosen, "simulating rungs"):
+    for given in track(constants, "simulating rungs"):
+        rung, config = given.rung, given.config
         if rung.precision != "ieee":
-            tensor_cores = _fp16x3(given[rung.name], problem, machine, A, B, reference)
+            tensor_cores = _fp16x3(given, problem, machine, A, B, reference)
             continue
-        config = given[rung.name].config
         with ragged.said_of(rung, problem):
             C, report = sgemm(rung, config, A, B, machine=machine)
         assert report is not None  # there is a report because M, N and K are positive
         mismatch = reference.mismatch(C) or ragged.mismatch(rung, config, problem.layout, machine)
-        rows.append(_row(given[rung.name], report, reference.error(C), mismatch))
+        rows.append(_row(given, report, reference.error(C), mismatch))
         if not has_several_chains(config.constants):
             results.append(C.view(np.uint32))
     identical = all(np.array_equal(result, results[0]) for result in results)
-    device_info = machine.device
-    M, N, K = problem.M, problem.N, problem.K
     usual = f"the constants for {TYPICAL.M} x {TYPICAL.N} x {TYPICAL.K}"
     if tried:
         usual += " but " + " ".join(f"{name}={value}" for name, value in tried.items())
-    constants = usual if configs is None else "given constants"
+    place = machine.device
     return Table(
-        device_info.name, device_info.arch, device.nvrtc_text(), M, N, K, constants, identical, tuple(rows),
+        place.name, place.arch, device.nvrtc_text(), problem.M, problem.N, problem.K, usual, identical, tuple(rows),
         problem.layout, tensor_cores,
     )  # fmt: skip
 

@@ -20,13 +20,7 @@ _LEAST_RUNS, _MOST_RUNS = 5, 100  # timed runs of each work, however long or sho
 
 
 class Stopwatch:
-    """Times work that is launched on the legacy default stream of one device.
-
-    Parameters
-    ----------
-    gpu : Gpu
-        The device, current in this thread.
-    """
+    """Times work that is launched on the legacy default stream of one device, which is current in this thread."""
 
     def __init__(self, gpu: Gpu) -> None:
         from cuda.core import EventOptions
@@ -41,12 +35,8 @@ class Stopwatch:
     def once(self, work: Work, flushes: int = 1) -> float:
         """Run `work` with a cold L2 and return its device time in milliseconds.
 
-        Parameters
-        ----------
-        work : callable
-        flushes : int
-            How often L2 is flushed. A device that flushes for longer than the host takes to launch `work` has all of
-            it queued when it starts, so the time has no wait for the host in it.
+        A device that flushes L2 for longer than the host takes to launch `work` has all of it queued when it starts, so
+        the time has no wait for the host in it.
         """
         for _ in range(flushes):
             self._flush.buffer.fill(0, stream=self._stream)
@@ -65,17 +55,9 @@ class Stopwatch:
         return [statistics.median(seen) for seen in self.samples(works, seconds, flushes)]
 
     def samples(self, works: Sequence[Work], seconds: float = 0.3, flushes: int = 1) -> list[list[float]]:
-        """Return the device times of all runs of each of `works`, in milliseconds.
+        """Return the device times in ms of all runs of each of `works`, which take about `seconds` of wall time.
 
         They run in turns, so that a drifting clock affects all of them.
-
-        Parameters
-        ----------
-        works : sequence of callable
-        seconds : float
-            Wall time of the timed runs of each of them, about.
-        flushes : int
-            See `once`.
         """
         for work in works:
             for _ in range(_WARM_UP):

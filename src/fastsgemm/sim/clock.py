@@ -21,18 +21,10 @@ THREAD, OF_WARP, OF_BLOCK, OF_CLUSTER, OF_GRID = range(5)  # how far apart the t
 
 
 class Clock:
-    """The times of the warps of a batch.
+    """The times of the warps of a batch: of some blocks of the grid, from `first_block` on.
 
-    Threads are numbered through the whole grid, each block filled up to whole warps.
-
-    Parameters
-    ----------
-    first_block, blocks : int
-        Which blocks of the grid.
-    width : int
-        Threads of a block, filled up.
-    cluster : int
-        Blocks of a cluster; 1 without clusters.
+    Threads are numbered through the whole grid, each block filled up to whole warps, which makes `width` of them. A
+    cluster has so many blocks; 1 without clusters.
     """
 
     def __init__(self, first_block: int, blocks: int, width: int, cluster: int = 1) -> None:
@@ -65,16 +57,8 @@ class Clock:
     def ordered(self, other: Array, when: Array, group: Array, thread: Array) -> Array:
         """Return where an earlier access is in order for a thread that makes one now.
 
-        Parameters
-        ----------
-        other : array of int
-            The thread that made the earlier access, or the last of those that did. Of any block.
-        when : array of int
-            The time of that.
-        group : array of int
-            `THREAD` if no other thread made it too, else how far apart those are.
-        thread : array of int
-            Who makes an access now.
+        `other` is the thread that made the earlier access, or the last of those that did, of any block, and `when` the
+        time of that. `group` is `THREAD` if no other thread made it too, else it says how far apart those are.
         """
         group = np.maximum(group, self.distance(other, thread))
         warp = np.where(group == OF_GRID, thread, other) // WARP - self._first_warp

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from fastsgemm.call import checks
 from fastsgemm.call.arrays import host_dtype, host_fault
+from fastsgemm.call.arrays.library import at_address
 from fastsgemm.call.plan import Argument, Launch, Plan, Scalar
 from fastsgemm.call.product import make_plan
 from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
@@ -27,7 +27,7 @@ Array = NDArray[np.float32]
 
 Reports = list[tuple[Launch, Report]]  # of each kernel of a product, in the order of their launches
 
-_TYPES = {4: "<f4", 2: "<u2"}  # of the elements of a `Matrix`, by their bytes
+_KINDS = {4: "<f4", 2: "<u2"}  # of the elements of a `Matrix`, by their bytes
 
 
 def sgemm(
@@ -184,11 +184,8 @@ def _regions(
 def _array(matrix: Matrix, memory: Mapping[Base, NDArray[Any]]) -> NDArray[Any]:
     """Return the memory of a matrix as an array."""
     owner = memory[matrix.address.base]
-    interface = {
-        "version": 3, "typestr": _TYPES[matrix.item], "data": (owner.ctypes.data + matrix.address.offset, False),
-        "shape": matrix.shape, "strides": tuple(matrix.item * step for step in matrix.strides),
-    }  # fmt: skip
-    return np.asarray(SimpleNamespace(__array_interface__=interface, base=owner))
+    address = owner.ctypes.data + matrix.address.offset
+    return at_address(address, matrix.shape, matrix.strides, owner, _KINDS[matrix.item])
 
 
 def _argument(argument: Argument, scalars: Mapping[Scalar, float]) -> Any:

@@ -112,17 +112,8 @@ class GlobalMemory:
     ) -> tuple[Array, Array]:
         """Return `count` neighbouring elements at each address, as (count, lanes), and the operands' numbers.
 
-        Parameters
-        ----------
-        lanes : Lanes
-        at : Instruction
-            The error names it if an access is not allowed.
-        address : array of uint64
-            Of the lanes that execute.
-        dtype : dtype
-        count : int
-        read_only : bool
-            By the read-only path (``ld.global.nc``), which is for data that nobody writes while the kernel runs.
+        The addresses are those of the lanes that execute. The read-only path (``ld.global.nc``) is for data that nobody
+        writes while the kernel runs.
 
         Raises
         ------
@@ -143,14 +134,8 @@ class GlobalMemory:
     ) -> tuple[Array, int]:
         """Return the bytes that a bulk copy by the nth lane that executes reads, and the operand's number.
 
-        Parameters
-        ----------
-        address : array of uint64
-            Of all lanes that execute.
-        size : int
-            More than 0.
-        to_l2 : bool
-            The copy goes no further, so it needs not wait for the launch before.
+        They are more than none. The addresses are those of all lanes that execute. A copy that goes no further than L2
+        needs not wait for the launch before.
 
         Raises
         ------

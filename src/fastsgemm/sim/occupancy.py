@@ -35,19 +35,7 @@ class Occupancy:
 
 
 def occupancy(has: Limits, threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """Return what an SM holds of a kernel.
-
-    Parameters
-    ----------
-    has : Limits
-        Of the SM.
-    threads : int
-        Of a block.
-    registers : int
-        Of a thread.
-    shared_bytes : int
-        Of a block, static and dynamic.
-    """
+    """Return what an SM with these limits holds of a kernel; shared memory is static and dynamic."""
     warps = -(-threads // WARP)
     per_warp = _up(registers * WARP, _REGISTER_STEP)
     warps_by_registers = has.registers // _WARP_STEP // per_warp * _WARP_STEP if per_warp else has.threads // WARP

@@ -27,11 +27,7 @@ _NAN = np.uint32(0x7FFFFFFF).view(np.float32)
 def multiply_add(a: Array, b: Array, c: Array) -> Array:
     """Return a @ b.T + c as tensor cores do, see above.
 
-    Parameters
-    ----------
-    a : array of float16, shape (tiles, M, 16)
-    b : array of float16, shape (tiles, N, 16)
-    c : array of float32, shape (tiles, M, N)
+    A and B are float16 of shape (tiles, M, 16) and (tiles, N, 16), C is float32 of shape (tiles, M, N).
     """
     left, right = a.astype(np.float64), b.astype(np.float64)
     total = np.zeros(c.shape)

@@ -25,10 +25,8 @@ def by_warp(lanes: Lanes, values: Array) -> Array:
 def sectors(addresses: Array) -> int:
     """Return the sectors that the warps touch, each counted once a warp.
 
-    Parameters
-    ----------
-    addresses : array, shape (warps, 32)
-        Of aligned accesses of at most 32 bytes; -1 for a lane that does not take part.
+    The addresses are those of aligned accesses of at most 32 bytes, by warp and lane; -1 for a lane that does not take
+    part.
     """
     touched = np.sort(addresses // SECTOR, axis=1)  # -1 stays -1
     first = touched[:, 1:] != touched[:, :-1]
@@ -38,19 +36,13 @@ def sectors(addresses: Array) -> int:
 def wavefronts(addresses: Array, size: int, loading: bool) -> int:
     """Return the passes over the 32 banks that the warps' shared-memory accesses take.
 
-    A pass serves 128 bytes' worth of lanes: the whole warp for 4 bytes a lane, half of it for 8, a quarter for
-    16. Within those lanes equal addresses are one; what then remains in one bank is served one after the other.
-    A load of 8 or 16 bytes takes half the passes if in every active pair of lanes (n, n ^ 1), or in every pair
-    (n, n ^ 2), both read the same address.
+    A pass serves 128 bytes' worth of lanes: the whole warp for 4 bytes a lane, half of it for 8, a quarter for 16.
+    Within those lanes equal addresses are one; what then remains in one bank is served one after the other. A load of 8
+    or 16 bytes takes half the passes if in every active pair of lanes (n, n ^ 1), or in every pair (n, n ^ 2), both
+    read the same address.
 
-    Parameters
-    ----------
-    addresses : array, shape (warps, 32)
-        Of aligned accesses; -1 for a lane that does not take part.
-    size : int
-        Bytes of an access.
-    loading : bool
-        Loads, which may be paired.
+    The addresses are those of aligned accesses of `size` bytes, by warp and lane; -1 for a lane that does not take
+    part.
     """
     size = max(size, BANK_BYTES)
     slots = np.where(addresses < 0, _NOBODY, addresses // size)

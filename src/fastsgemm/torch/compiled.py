@@ -26,12 +26,8 @@ _lock = threading.RLock()
 def take(functions: Mapping[str, Callable[..., Any]], device: str) -> None:
     """Let generated code call these functions, and what the compiler has for products that are not among them.
 
-    Parameters
-    ----------
-    functions : mapping
-        By operator and form, such as ``mm.out``. Tensors of other devices are left to PyTorch.
-    device : str
-        ``cuda`` or ``cpu``.
+    They are named by operator and form, such as ``mm.out``. Tensors of other devices than ``cuda``, or ``cpu``, are
+    left to PyTorch.
     """
     global _ours
     ours = {name: _divided(functions[f"{name}.out"], name, device) for name in _PRODUCTS if f"{name}.out" in functions}

@@ -27,32 +27,7 @@ NO_MEMORY = "an operand without memory"
 
 
 class Decision:
-    """What is done with operands like these.
-
-    Attributes
-    ----------
-    problem : str
-        Their shapes, for the report.
-    flops : int
-        Of one call.
-    reason : str
-        Why the call is passed on; empty if it is replaced.
-    ordinal : int
-        The number of the device, or `HOST`.
-    gpu : Gpu or None
-        The device; None for the host, and before the first call.
-    plan : Plan or None
-        What is launched; None for the host, and before the first call.
-    metas : tuple of Meta
-        What `fastsgemm.call` needs to know beside their addresses of A, of B, of what is written and, where C is
-        another tensor than that, of C.
-    shape, strides : tuple of int
-        Of a new result.
-    calls : int
-        How many calls came to this end. Threads that count at the same time may lose one.
-    other_ends : dict
-        How many calls had another end, by reason and note: those that depend on more than the operands' kinds.
-    """
+    """What is done with operands like these."""
 
     __slots__ = (
         *("metas", "shape", "strides", "gpu", "plan", "ordinal"),
@@ -60,14 +35,18 @@ class Decision:
     )
 
     def __init__(self, problem: str, flops: int = 0, reason: str = "") -> None:
-        self.problem, self.flops, self.reason = problem, flops, reason
-        self.calls = 0
+        self.problem = problem  # their shapes, for the report
+        self.flops = flops  # of one call
+        self.reason = reason  # why the call is passed on; empty if it is replaced
+        self.calls = 0  # that came to this end; threads that count at the same time may lose one
+        # How many calls had another end, by reason and note: those that depend on more than the operands' kinds.
         self.other_ends: dict[tuple[str, str], int] = {}
-        self.gpu: Any = None
-        self.plan: Any = None
+        self.gpu: Any = None  # the device; None for the host, and before the first call
+        self.plan: Any = None  # what is launched; None for the host, and before the first call
         self.ordinal = HOST
+        # Of A, of B, of what is written and, where C is another tensor than that, of C.
         self.metas: tuple[Meta, ...] = ()
-        self.shape: tuple[int, ...] = ()
+        self.shape: tuple[int, ...] = ()  # of a new result
         self.strides: tuple[int, ...] = ()
 
     def count(self, reason: str, note: str = "") -> None:
@@ -80,39 +59,20 @@ class Decision:
 
 @dataclass(frozen=True)
 class Kind:
-    """What an operator multiplies.
+    """What an operator multiplies."""
 
-    Attributes
-    ----------
-    name : str
-        The operator, without its form.
-    dimensions : (int, int)
-        Of A and B.
-    adds : bool
-        Whether it adds beta * C.
-    """
-
-    name: str
-    dimensions: tuple[int, int]
-    adds: bool = False
+    name: str  # the operator, without its form
+    dimensions: tuple[int, int]  # of A and B
+    adds: bool = False  # whether it adds beta * C
 
 
 def make(
     kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, result: torch.dtype | None = None
 ) -> Decision:
-    """Return the decision of a call.
+    """Return the decision of a call of factors A and B, what is added, and what is written, which may be a new tensor.
 
-    Parameters
-    ----------
-    kind : Kind
-    a, b : Tensor
-        The factors.
-    c : Tensor, optional
-        What is added, or None for an operator that adds nothing.
-    out : Tensor, optional
-        What is written, or None for a new tensor. If it is the same memory as `c`, C is updated in place.
-    result : torch.dtype, optional
-        The type that is asked for of the product of two factors of one 16-bit type; None for float32 factors.
+    If `out` is the same memory as `c`, C is updated in place. `result` is the type that is asked for of the product of
+    two factors of one 16-bit type; None for float32 factors.
     """
     given = [x for x in (a, b, c, out) if x is not None]
     reason = _of_types(given, result)
@@ -144,15 +104,8 @@ def of_wish(precision: str, ordinal: int, ours: str) -> tuple[str, str]:
     """Return why a call is passed on whose program wishes this ``fp32_precision``, or what is noted where it is not.
 
     A wish is PyTorch's to fulfil. But "bfx9", cuBLAS's emulation of float32 by BF16 tensor cores, exists on compute
-    capability 10.x only: elsewhere PyTorch has nothing for it but float32.
-
-    Parameters
-    ----------
-    precision : str
-    ordinal : int
-        The device.
-    ours : str
-        The precision that fastsgemm computes with.
+    capability 10.x only: elsewhere PyTorch has nothing for it but float32. `ours` is the precision that fastsgemm
+    computes with.
     """
     if precision == "tf32":
         return TF32, ""

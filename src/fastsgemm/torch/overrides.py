@@ -87,15 +87,7 @@ _MOST_DECISIONS = 16384  # of one operator; then its table is emptied and starts
 class Override:
     """One operator in one form: its decisions, its replacement, and the kernel that was there before.
 
-    Parameters
-    ----------
-    name : str
-        Such as ``mm``, ``mm.out``, ``addmm_`` or ``mm.dtype``. The last has 16-bit factors and a float32 result.
-    original : callable
-        The kernel that was there before.
-    request : Request
-    device : str
-        ``cuda`` or ``cpu``.
+    A name is such as ``mm``, ``mm.out``, ``addmm_`` or ``mm.dtype``. The last has 16-bit factors and a float32 result.
     """
 
     def __init__(self, name: str, original: Callable[..., Any], request: Request, device: str) -> None:

@@ -13,6 +13,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ContextDecorator, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -140,19 +141,12 @@ def _without_warning() -> Iterator[None]:
         yield
 
 
+@dataclass(eq=False)
 class _Period:
-    """The settings of the process, or of a block of `enabled`.
+    """The settings of the process, or of a block of `enabled`."""
 
-    Attributes
-    ----------
-    switch : Switch or None
-        None: PyTorch's own kernels.
-    thread : int or None
-        That of the block; None for the process.
-    """
-
-    def __init__(self, switch: Switch | None, thread: int | None) -> None:
-        self.switch, self.thread = switch, thread
+    switch: Switch | None  # None: PyTorch's own kernels
+    thread: int | None  # that of the block; None for the process
 
 
 _lock = threading.RLock()

@@ -32,17 +32,9 @@ def calibrated(
     shared_limit: int,
     fitted: Fitted,
 ) -> list[Curve]:
-    """Return curves of one device with their calibration.
+    """Return curves of one device, of which there is one at least, with their calibration.
 
-    Parameters
-    ----------
-    curves : sequence of Curve
-        At least one.
-    problems : iterable of Problem
-    measure : callable
-        Returns the time of a config on a problem in ms, or None where it fails.
-    shared_limit : int
-    fitted : Fitted
+    `measure` returns the time of a config on a problem in ms, or None where it fails.
     """
     single, double = (
         CostModel(

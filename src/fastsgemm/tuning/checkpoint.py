@@ -40,16 +40,10 @@ class _Line(msgspec.Struct):
 
 
 class Checkpoint:
-    """The measurements of one device with one driver and one NVRTC.
+    """The measurements of one device with one driver and one NVRTC; without a path they are kept in memory only.
 
-    Lines that are damaged (a killed run leaves half a line) or that have another stamp are ignored.
-
-    Parameters
-    ----------
-    path : Path or None
-        If None, measurements are kept in memory only.
-    stamp : dict
-        What the measurements depend on: device, driver, NVRTC and kernels. It is written into every line.
+    What they depend on is the stamp: device, driver, NVRTC and kernels. It is written into every line. Lines that are
+    damaged (a killed run leaves half a line) or that have another stamp are ignored.
 
     Raises
     ------
@@ -83,14 +77,8 @@ class Checkpoint:
     def get(self, problem: Problem | None, rung: str, config: Config, turn: str) -> float | str | None:
         """Return the recorded time in ms, the recorded reason of a failure, or None if nothing is recorded.
 
-        Parameters
-        ----------
-        problem : Problem or None
-            None for results that do not depend on the problem.
-        rung : str
-        config : Config
-        turn : str
-            Which measurement it is: the phase of the search, the round and the repeat.
+        Results that do not depend on a problem have none. `turn` says which measurement it is: the phase of the search,
+        the round and the repeat.
         """
         self._used.add((problem, rung, config, turn))
         return self._seen.get((problem, rung, config, turn))

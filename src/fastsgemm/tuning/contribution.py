@@ -268,11 +268,7 @@ def faults(contribution: Contribution, content: Content) -> list[str]:
 def faults_of_file(text: str, arch: str) -> list[str]:
     """Return everything that is wrong with the text of a file of the database, the empty list if it can be shipped.
 
-    Parameters
-    ----------
-    text : str
-    arch : str
-        What its name says it is for.
+    Its name says that it is for `arch`.
     """
     try:
         keys = {*strict_json.decode(text.encode(), dict[str, msgspec.Raw])}

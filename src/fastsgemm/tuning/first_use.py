@@ -33,12 +33,7 @@ def open_device(ordinal: int, stream: Callable[[], int] = lambda: LEGACY_STREAM)
     `sgemm`. While the stream is being captured into a CUDA graph, the device is not tuned; the next call tries again.
     If tuning fails, one warning is issued and the generic configs are used.
 
-    Parameters
-    ----------
-    ordinal : int
-        CUDA's number of the device.
-    stream : callable, optional
-        Returns the raw handle of the call's stream. It is called with the device current. Default: the legacy stream.
+    `stream` returns the raw handle of the call's stream. It is called with the device current.
 
     Raises
     ------
@@ -51,17 +46,13 @@ def open_device(ordinal: int, stream: Callable[[], int] = lambda: LEGACY_STREAM)
         return opened[ordinal]
     gpu = device.open_gpu(ordinal)
     if allowed() and not knowledge.knows(gpu):
-        switched = gpu.enter()
-        try:
+        with device.current(gpu):
             # The call's stream, or the legacy stream, on which tuning runs.
             if device.is_capturing(stream()) or device.is_capturing(LEGACY_STREAM):
                 return gpu
             with _lock:  # one thread tunes; the others wait for it
                 if ordinal not in opened:
                     _tune(gpu)
-        finally:
-            if switched:
-                gpu.leave()
     opened[ordinal] = gpu
     return gpu
 

@@ -73,6 +73,7 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
         device=device.name,
         multiprocessors=device.multiprocessors,
         times=times,
+        most_parts=shipped.most_parts,
         origin="measured",
         tiles=fitted,
         **asdict(tools),
@@ -209,15 +210,9 @@ def _digits(value: float) -> float:
 
 
 class Timer:
-    """Times rung 11 on a device.
+    """Times rung 11 on a device, which must be current in this thread.
 
-    Parameters
-    ----------
-    gpu : Gpu
-        It must be current in this thread.
-    stopwatch : Stopwatch
-    operands : callable
-        Returns A, B and C of a problem, as views and as arrays with DLPack.
+    `operands` returns A, B and C of a problem, as views and as arrays with DLPack.
     """
 
     def __init__(self, gpu: Gpu, stopwatch: Stopwatch, operands: Callable[[Problem], Operands]) -> None:

@@ -10,6 +10,7 @@ from numbers import Real
 from typing import TYPE_CHECKING
 
 from fastsgemm import arguments, resources
+from fastsgemm.device import current
 from fastsgemm.errors import ArgumentError, DeviceMemoryError, RecordError, TuningError
 from fastsgemm.heuristics import database, fp16x3_rates
 from fastsgemm.problem import Problem
@@ -91,17 +92,13 @@ def tune(
 @contextmanager
 def evaluating(gpu: Gpu) -> Iterator[Evaluator]:
     """Give the evaluator of a device, with the device current. On exit, unload the kernels that were tried."""
-    switched = gpu.enter()
-    try:
+    with current(gpu):
         evaluator = Evaluator(gpu)
         try:
             yield evaluator
         finally:
             evaluator.close()
             database.forget()
-    finally:
-        if switched:
-            gpu.leave()
 
 
 def carry_out(

@@ -88,19 +88,8 @@ def read(
     """Return the views of A, B, what is written and, if that is another array, C; and the array that is written.
 
     The last item says whether all operands are of one library, on its current stream, whose own ordering and lifetimes
-    suffice.
-
-    Parameters
-    ----------
-    of_result : Library
-        Of what is written, or of A where that is a new array.
-    A, B, C, out : array or None
-        The caller's.
-    gpu : Gpu
-    handle : int
-        The raw stream.
-    in_order : bool
-        It is the library's current stream, or is being captured.
+    suffice. `of_result` is the library of what is written, or of A where that is a new array. `handle` is the raw
+    stream: it is `in_order` if it is the library's current one, or is being captured.
     """
     target = C if out is None else out
     lead = A if target is None else target

@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 class DeviceArray:
     """A row-major array in the device's memory pool, exported by DLPack if it is float32. It may outlive the call.
 
-    Parameters
-    ----------
-    shape : tuple of int
-    gpu : Gpu
-    handle : int
-        The raw stream on which it is allocated, written and freed.
-    dtype : DType
+    It is allocated, written and freed on the stream with this raw handle.
 
     Raises
     ------

@@ -188,15 +188,8 @@ def dtype_of(dtype: Any) -> DType | None:
 def misaligned(address: int, shape: Sequence[int], strides: Sequence[int], item: int = ITEM) -> Fault | None:
     """Return why an array cannot be used some of whose elements lie between two elements, or None.
 
-    Parameters
-    ----------
-    address : int
-        Or its remainder modulo 16.
-    shape : tuple of int
-    strides : tuple of int
-        In bytes. Along an extent of 1 they may be any.
-    item : int
-        Bytes of an element.
+    The address may be its remainder modulo 16. Strides are in bytes; along an extent of 1 they may be any. Elements
+    have `item` bytes.
     """
     if 0 in shape:
         return None
@@ -239,17 +232,18 @@ def host_dtype(x: np.ndarray) -> DType | None:
 def at_address(
     address: int, shape: Sequence[int], strides: Sequence[int], owner: Any = None, kind: str = "<f4"
 ) -> np.ndarray:
-    """Return host memory as a NumPy array that keeps `owner` alive; strides are in elements, of a kind of `KINDS`.
+    """Return host memory as a NumPy array; strides are in elements, whose kind is one as of NumPy's array interface.
 
-    For tensors: `Tensor.numpy` would make the tensor's storage one that cannot be resized, which FSDP does between its
-    uses. A stride along an extent of 1 may be any number, also one that NumPy has no room for.
+    The base of its base is `owner`, which it keeps alive. A stride along an extent of 1 may be any number, also one
+    that NumPy has no room for. For tensors: `Tensor.numpy` would make the tensor's storage one that cannot be resized,
+    which FSDP does between its uses.
     """
     item = int(kind[-1])
     steps = tuple(item * step if extent > 1 else item for extent, step in zip(shape, strides, strict=True))
     interface = {"version": 3, "typestr": kind, "data": (address, False), "shape": tuple(shape), "strides": steps}
     if kind == _BFLOAT16_KIND:
         interface["descr"] = BFLOAT16.descr  # not by a view later, which PyTorch's compiler would trace
-    return np.asarray(SimpleNamespace(__array_interface__=interface, owner=owner))
+    return np.asarray(SimpleNamespace(__array_interface__=interface, base=owner))
 
 
 def type_name(x: Any) -> str:
