@@ -19,7 +19,7 @@ def texts(run: Data | None) -> dict[str, str]:
     sets: dict[str, list[Mapping[str, Any]]] = {}
     for row in run["rows"]:
         sets.setdefault(row["set"], []).append(row)
-    lines = header("products", "number", "ieee", "fp16x3", "fp16x3, split", "fp16x3, to cuBLAS in 16 bits", "error")
+    lines = header("products", "number", "ieee", "fp16x3", "fp16x3, split", "fp16x3 / cuBLAS in 16 bits", "error")
     for name, rows in sets.items():
         speeds = [_speeds(rows, kind, _CAST) for kind in ("ieee", "fp16x3", "fp16x3, split")]
         error = max(row["errors"]["fp16x3"] / row["errors"][_CAST] for row in rows)
