@@ -236,7 +236,7 @@ __device__ __forceinline__ void store_triangles(const float (&sum)[PLACES], floa
                                                 int M, int N, float alpha, const Line *rows,
                                                 const Line *columns, float beta, float *C, long long ldc,
                                                 const Old &values, bool outside = false) {
-    if constexpr (Layout::SYM == 0 || stores_lower(Layout::SYM))
+    if constexpr (stores_lower(Layout::SYM))
         store_sums<Layout>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc, values, outside);
     if constexpr (stores_upper(Layout::SYM))
         store_sums<MirroredLayout<Layout>>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc,
