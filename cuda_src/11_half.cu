@@ -82,23 +82,25 @@ struct Lines {
     long long step;              // elements from one of its lines to the next
     int left;                    // lines from its first one on that exist
 
+    static __device__ __forceinline__ int own_line() { return threadIdx.x % 128 / 8; }
+    static __device__ __forceinline__ int own_piece() { return threadIdx.x % 8; }
+
     __device__ __forceinline__ Lines(const unsigned short *X, long long ld, int first, int lines, int k)
-        : step(16 * ld), left(lines - first - int(threadIdx.x) % 128 / 8) {
-        from = X + (first + int(threadIdx.x) % 128 / 8) * ld + k + threadIdx.x % 8 * 8;
-    }
+        : from(X + (first + own_line()) * ld + k + own_piece() * 8),
+          step(16 * ld),
+          left(lines - first - own_line()) {}
+
     // Start copying COUNT lines of a stage to shared memory, of which `steps` steps of k exist.
     template <int COUNT>
     __device__ __forceinline__ void copy(unsigned to, int steps) {
-        const int line = threadIdx.x % 128 / 8, piece = threadIdx.x % 8;
+        const int line = own_line(), piece = own_piece();
         const int bytes = max(0, min(16, 2 * (steps - piece * 8)));
         to += line * 128 + (piece ^ line % 8) * 16;
 #pragma unroll
         for (int i = 0; i < COUNT; i += 16) {
             const bool inside = i < left && bytes > 0;
             const unsigned short *place = inside ? from + i / 16 * step : from;
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + i * 128),
-                         "l"(__cvta_generic_to_global(place)), "r"(inside ? bytes : 0)
-                         : "memory");
+            cp_async_16_bytes(to + i * 128, place, inside ? bytes : 0);
         }
         from += STEPS;
     }

@@ -34,28 +34,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll 8
     for (int k = first + row; k < last; k += ROWS) {
         const ElementType<TYPE> *x = X + k * ldx + base;
-        if constexpr (TYPE != 0) {
-            if (whole) {
-                Elements<TYPE, 4> quad;
-                quad.read_or_zero(x + column(0), true);
+        if (whole) {
+            float value[4];
+            load_elements<4, TYPE>(value, x + column(0), 4);
 #pragma unroll
-                for (int i = 0; i < 4; ++i) largest[i] = max(largest[i], magnitude_bits(quad[i]));
-            } else {
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    if (base + column(i) < lines)
-                        largest[i] = max(largest[i], magnitude_bits(to_float<TYPE>(x[column(i)])));
-            }
-        } else if (whole) {
-            const float4 v = *reinterpret_cast<const float4 *>(x + column(0));
-            largest[0] = max(largest[0], magnitude_bits(v.x));
-            largest[1] = max(largest[1], magnitude_bits(v.y));
-            largest[2] = max(largest[2], magnitude_bits(v.z));
-            largest[3] = max(largest[3], magnitude_bits(v.w));
+            for (int i = 0; i < 4; ++i) largest[i] = max(largest[i], magnitude_bits(value[i]));
         } else {
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-                if (base + column(i) < lines) largest[i] = max(largest[i], magnitude_bits(x[column(i)]));
+                if (base + column(i) < lines)
+                    largest[i] = max(largest[i], magnitude_bits(to_float<TYPE>(x[column(i)])));
         }
     }
 #pragma unroll

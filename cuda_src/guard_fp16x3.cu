@@ -35,8 +35,8 @@ constexpr int WORDS = 4;                     // of the exceptions that a thread 
 constexpr int WARPS = THREADS / 32;
 static_assert(THREADS == 2 * SIDE, "a thread reads what was left out of one line of a block");
 
-// The rows, or columns, of a block that a thread computes: EACH / 2 in each half of the block.
-__device__ __forceinline__ int place(int thread, int i) {
+// The i-th of the rows, or columns, of a block that a thread computes: EACH / 2 in each half of the block.
+__device__ __forceinline__ int own_line(int thread, int i) {
     return i / 4 * (SIDE / 2) + thread * 4 + i % 4;
 }
 
@@ -90,8 +90,8 @@ struct LeftOut {
         for (int i = 0; i < int(left_out); ++i) {
             int next = 0x7fffffff;
             for (int slot = 0; slot < int(left_out); ++slot) {
-                const int place = places[line * SPARSE + slot];
-                if (place > k) next = min(next, place);
+                const int at = places[line * SPARSE + slot];
+                if (at > k) next = min(next, at);
             }
             k = next;
             where[own][i] = k;
@@ -168,15 +168,14 @@ __device__ __forceinline__ void multiply_step(const float (&a)[PITCH], const flo
     float l[EACH], r[EACH];
 #pragma unroll
     for (int i = 0; i < EACH; i += 4) {
-        const float4 left = *reinterpret_cast<const float4 *>(&a[place(ty, i)]);
-        const float4 right = *reinterpret_cast<const float4 *>(&b[place(tx, i)]);
-        l[i] = left.x, l[i + 1] = left.y, l[i + 2] = left.z, l[i + 3] = left.w;
-        r[i] = right.x, r[i + 1] = right.y, r[i + 2] = right.z, r[i + 3] = right.w;
+        load_fragment<4>(&l[i], &a[own_line(ty, i)]);
+        load_fragment<4>(&r[i], &b[own_line(tx, i)]);
     }
     outer_product<1>(acc, l, r);
 }
 
-// acc[i][j] = a row of A times a column of B, in FP32: those at place(ty, i) and place(tx, j) of the block.
+// acc[i][j] = a row of A times a column of B, in FP32: those at own_line(ty, i) and own_line(tx, j)
+// of the block.
 // The elements for the next BK steps are copied to the other of two stages while these are multiplied.
 __device__ __forceinline__ void multiply(const Problem &p, const Block &block, float (&a)[2][BK][PITCH],
                                          float (&b)[2][BK][PITCH], float (&acc)[EACH][EACH]) {
@@ -208,7 +207,7 @@ __device__ __forceinline__ void multiply(const Problem &p, const Block &block, f
     for (int k = 0; k < p.K - k0; ++k) multiply_step(a[stage][k], b[stage][k], acc);
 }
 
-// Call store(c, old value) wherever the result of (m, n) is stored.
+// Call store(c, old value) wherever the result of (m, n), with SYM on or below the diagonal, is stored.
 template <class Store>
 __device__ __forceinline__ void store_element(const Problem &p, int m, int n, Store store) {
     const auto store_at = [&](int row, int column) {
@@ -217,7 +216,7 @@ __device__ __forceinline__ void store_element(const Problem &p, int m, int n, St
         p.old.find(old, row, column);
         store(c, old);
     };
-    if (SYM == 0 || (stores_lower(SYM) && is_inside<Triangle::LOWER>(m, n))) store_at(m, n);
+    if (stores_lower(SYM)) store_at(m, n);
     if (stores_upper(SYM) && is_inside<upper_of(SYM)>(n, m)) store_at(n, m);
 }
 
@@ -227,21 +226,21 @@ struct Shared {
     LeftOut rows, columns;
 };
 
-// Lay the i-th of the rows of each thread in `stage`, one below the other. Only this is unrolled, so that the
-// code of the others is short. LANE_ROW is no loop variable, because the compiler would put `i` in its place.
-template <int LANE_ROW = 0>
+// Lay the i-th of the rows of each thread in `stage`, one below the other. Registers need fixed numbers, so
+// this is written out for each row, and what follows is a loop. ROW is a template argument, because the
+// compiler would replace a loop variable by `i`.
+template <int ROW = 0>
 __device__ __forceinline__ void write_rows(const float (&acc)[EACH][EACH], float *stage, int i) {
-    if constexpr (LANE_ROW < EACH) {
+    if constexpr (ROW < EACH) {
         const unsigned mine = shared_address(stage) + 4 * (threadIdx.x / ACROSS * PITCH);
-        if (i == LANE_ROW) {
+        if (i == ROW) {
 #pragma unroll
             for (int j = 0; j < EACH; j += 4) {
-                const float values[4] = {acc[LANE_ROW][j], acc[LANE_ROW][j + 1], acc[LANE_ROW][j + 2],
-                                         acc[LANE_ROW][j + 3]};
-                store_shared<4>(mine + 4 * place(threadIdx.x % ACROSS, j), values);
+                const float values[4] = {acc[ROW][j], acc[ROW][j + 1], acc[ROW][j + 2], acc[ROW][j + 3]};
+                store_shared<4>(mine + 4 * own_line(threadIdx.x % ACROSS, j), values);
             }
         }
-        write_rows<LANE_ROW + 1>(acc, stage, i);
+        write_rows<ROW + 1>(acc, stage, i);
     }
 }
 
@@ -259,10 +258,9 @@ __device__ __forceinline__ void compute_dense(const Problem &p, const Block &blo
         __syncthreads();
 #pragma unroll 1
         for (int e = threadIdx.x; e < ACROSS * SIDE; e += THREADS) {
-            const int row = place(e / SIDE, i), column = e % SIDE, m = block.m + row, n = block.n + column;
-            if (max(shared.rows.count[row], shared.columns.count[column]) <= most || m >= block.m_end ||
-                n >= block.n_end)
-                continue;
+            const int row = own_line(e / SIDE, i), column = e % SIDE, m = block.m + row, n = block.n + column;
+            if (m >= block.m_end || n >= block.n_end || (SYM && n > m)) continue;
+            if (max(shared.rows.count[row], shared.columns.count[column]) <= most) continue;
             const float sum = stage[e / SIDE * PITCH + column];
             store_element(p, m, n,
                           [&](float *c, const float *old) { *c = epilogue(p.alpha, sum, p.beta, old); });
@@ -283,7 +281,7 @@ __device__ __forceinline__ void add_left_out(const Problem &p, const Block &bloc
         const int m = block.m + row, n = block.n + column;
         if (m >= block.m_end || n >= block.n_end || (SYM && n > m)) continue;
         if (by_row ? columns.count[column] > most : rows.count[row] > 0) continue;
-        const bool lower = SYM == 0 || stores_lower(SYM);
+        constexpr bool lower = stores_lower(SYM);
         const bool upper = stores_upper(SYM) && is_inside<upper_of(SYM)>(n, m);
         float *const c = p.C + m * p.ldc + n, *const mirrored = p.C + n * p.ldc + m;
         // They are on their way while the products are computed.
@@ -314,6 +312,15 @@ __device__ __forceinline__ void repair(const Problem &p, const Block &block, Sha
     add_left_out(p, block, most, shared.rows, shared.columns);
 }
 
+// Return which of the bits of `found` is the number-th that is set.
+__device__ __forceinline__ int find_bit(const unsigned *found, int number) {
+    int i = 0;
+    for (; number >= __popc(found[i]); ++i) number -= __popc(found[i]);
+    unsigned bits = found[i];
+    for (; number > 0; --number) bits &= bits - 1;
+    return i * 32 + __ffs(bits) - 1;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fastsgemm_guard_fp16x3(int M, int N, int K, float alpha, const ElementType<TYPE_A> *A, long long a_m,
                            long long a_k, const ElementType<TYPE_B> *B, long long b_k, long long b_n,
@@ -333,15 +340,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     // This block of the grid takes every gridDim.x-th of the blocks of C: from `next` on, of `before` so far.
     unsigned next = blockIdx.x, before = 0;
     for (long long first = 0; first < tiles; first += WORDS * THREADS) {
-        int word[WORDS];
+        int word[WORDS], any = 0;
 #pragma unroll
         for (int i = 0; i < WORDS; ++i) {
             const long long tile = first + i * THREADS + threadIdx.x;
             const bool exists =
                 tile < tiles && (!SYM || (tile / tiles_n + 1) * TILE_M > tile % tiles_n * TILE_N);
             word[i] = exists ? exceptions[tile] : 0;
+            any |= word[i];
         }
-        if (!__syncthreads_or(word[0] | word[1] | word[2] | word[3])) continue;
+        if (!__syncthreads_or(any)) continue;
 #pragma unroll
         for (int i = 0; i < WORDS; ++i) {
             const unsigned bits = __ballot_sync(0xffffffffu, word[i] != 0);
@@ -351,16 +359,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         unsigned blocks = 0;
         for (int i = 0; i < WORDS * WARPS; ++i) blocks += __popc(found[i]) * down * right;
         for (; next < before + blocks; next += gridDim.x) {
-            int number = (next - before) / (down * right), i = 0;  // of the tiles found
-            for (; number >= __popc(found[i]); ++i) number -= __popc(found[i]);
-            unsigned bits = found[i];
-            for (; number > 0; --number) bits &= bits - 1;
-            const long long tile = first + i * 32 + __ffs(bits) - 1;
+            const long long tile = first + find_bit(found, (next - before) / (down * right));
             const int m = static_cast<int>(tile / tiles_n) * TILE_M,
                       n = static_cast<int>(tile % tiles_n) * TILE_N;
-            const int s = (next - before) % (down * right), bm = m + s / right * SIDE,
-                      bn = n + s % right * SIDE;
-            const Block block{bm, bn, min(min(M, m + TILE_M), bm + SIDE), min(min(N, n + TILE_N), bn + SIDE)};
+            const int in_tile = (next - before) % (down * right);
+            const int block_m = m + in_tile / right * SIDE, block_n = n + in_tile % right * SIDE;
+            const Block block{block_m, block_n, min(min(M, m + TILE_M), block_m + SIDE),
+                              min(min(N, n + TILE_N), block_n + SIDE)};
             repair(problem, block, shared);
         }
         before += blocks;

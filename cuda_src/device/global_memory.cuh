@@ -64,20 +64,24 @@ __device__ __forceinline__ void load_global_or_zero(float (&value)[VEC], const f
     load_global_if<VEC, POLICY>(value, p, inside);
 }
 
+// Start copying 16 bytes, past L1, to the shared address `to`: `bytes` of them (src-size in PTX), then zeros.
+__device__ __forceinline__ void cp_async_16_bytes(unsigned to, const void *from, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes)
+                 : "memory");
+}
+
 // Start copying VEC floats to the shared address `to`: `count` of them, from 0 to VEC (src-size in PTX), then
 // zeros. Copies of 16 bytes bypass L1.
 template <int VEC>
 __device__ __forceinline__ void cp_async_src_size(unsigned to, const float *from, int count) {
     static_assert(VEC == 1 || VEC == 2 || VEC == 4, "operands are read 4, 8 or 16 bytes at a time");
-    const unsigned long long address = __cvta_generic_to_global(from);
-    if constexpr (VEC == 4) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(address), "r"(4 * count)
+    if constexpr (VEC == 4)
+        cp_async_16_bytes(to, from, 4 * count);
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to),
+                     "l"(__cvta_generic_to_global(from)), "r"(4 * count), "n"(4 * VEC)
                      : "memory");
-    } else {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to), "l"(address), "r"(4 * count),
-                     "n"(4 * VEC)
-                     : "memory");
-    }
 }
 
 // Start copying VEC floats, or as many zeros if not `inside`.

@@ -161,9 +161,10 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
     const long long stride = Pass::STRIDE * ldc, old_stride = Pass::STRIDE * values.line_step(ldc);
     // Of row m + lane, and of the columns of a pass, or of all, from the first on; other lanes ask for them.
     const int row_code = store_code(rows, m + lane % 16, M, alpha);
-    int column_codes[Pass::LOOPS ? 1 : (COLS + 31) / 32];
+    constexpr int CODES = Pass::LOOPS ? 1 : (COLS + 31) / 32;
+    int column_codes[CODES];
 #pragma unroll
-    for (int i = 0; i < (Pass::LOOPS ? 1 : (COLS + 31) / 32); ++i)
+    for (int i = 0; i < CODES; ++i)
         column_codes[i] = store_code(columns, n + (Pass::LOOPS ? lane % WIDTH : lane + 32 * i), N, alpha);
 
 #pragma unroll Pass::UNROLLED
@@ -236,7 +237,7 @@ __device__ __forceinline__ void store_triangles(const float (&sum)[PLACES], floa
                                                 int M, int N, float alpha, const Line *rows,
                                                 const Line *columns, float beta, float *C, long long ldc,
                                                 const Old &values, bool outside = false) {
-    if constexpr (Layout::SYM == 0 || stores_lower(Layout::SYM))
+    if constexpr (stores_lower(Layout::SYM))
         store_sums<Layout>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc, values, outside);
     if constexpr (stores_upper(Layout::SYM))
         store_sums<MirroredLayout<Layout>>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc,

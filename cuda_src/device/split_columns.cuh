@@ -58,23 +58,10 @@ struct ColumnReader {
             float x[STEPS][VEC];
 #pragma unroll
             for (int step = 0; step < STEPS; ++step, from += ROWS * ldx)
-                read(x[step], from, k0 + row + step * ROWS < end ? inside : 0);
+                load_elements<VEC, TYPE>(x[step], from, k0 + row + step * ROWS < end ? inside : 0);
 #pragma unroll
             for (int step = 0; step < STEPS; ++step)
                 store_shared(to + 4 * ColumnTile::place(row + step * ROWS, column), x[step]);
-        }
-    }
-
-    // Read `count` of VEC elements, then zeros.
-    __device__ __forceinline__ void read(float (&x)[VEC], const ElementType<TYPE> *from, int count) const {
-        if (VEC == 4 && count == 4) {
-            Elements<TYPE, 4> quad;
-            quad.read_or_zero(from, true);
-#pragma unroll
-            for (int i = 0; i < VEC; ++i) x[i] = quad[i];
-        } else {
-#pragma unroll
-            for (int i = 0; i < VEC; ++i) x[i] = i < count ? to_float<TYPE>(from[i]) : 0.0f;
         }
     }
 
@@ -93,23 +80,10 @@ struct ColumnReader {
     __device__ __forceinline__ void include_unkept(unsigned (&largest)[VEC], int first, int end) const {
 #pragma unroll 2
         for (int k = first + row; k < end; k += ROWS) {
-            const ElementType<TYPE> *from = X + k * ldx;
-            if constexpr (TYPE != 0) {
-                float x[VEC];
-                read(x, from, inside);
+            float x[VEC];
+            load_elements<VEC, TYPE>(x, X + k * ldx, inside);
 #pragma unroll
-                for (int i = 0; i < VEC; ++i) largest[i] = max(largest[i], magnitude_bits(x[i]));
-            } else if (VEC == 4 && inside == 4) {
-                const float4 v = *reinterpret_cast<const float4 *>(from);
-                largest[0] = max(largest[0], magnitude_bits(v.x));
-                largest[1 % VEC] = max(largest[1 % VEC], magnitude_bits(v.y));
-                largest[2 % VEC] = max(largest[2 % VEC], magnitude_bits(v.z));
-                largest[3 % VEC] = max(largest[3 % VEC], magnitude_bits(v.w));
-            } else {
-#pragma unroll
-                for (int i = 0; i < VEC; ++i)
-                    if (i < inside) largest[i] = max(largest[i], magnitude_bits(from[i]));
-            }
+            for (int i = 0; i < VEC; ++i) largest[i] = max(largest[i], magnitude_bits(x[i]));
         }
     }
 
@@ -169,7 +143,7 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
     const int group = HAS_CLUSTERS ? block / CLUSTER : block % groups;
     const int part = HAS_CLUSTERS ? block % CLUSTER : block / groups;
     const int base = group * LINES, line = base + int(threadIdx.x);  // its first line; of the first threads
-    const bool speaks = threadIdx.x < LINES && line < side.lines;
+    const bool owns_line = threadIdx.x < LINES && line < side.lines;
     // Each block but the last has a multiple of PAD_K steps.
     const int chunk = padded_k((side.K + parts - 1) / parts);
     const int first = min(side.K, part * chunk), end = min(side.K, first + chunk);
@@ -185,7 +159,7 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
 
     if constexpr (HAS_CLUSTERS) {
         if (threadIdx.x < LINES) largest_of[threadIdx.x] = 0;
-        if (speaks && part == 0) side.info[line].left_out = 0;
+        if (owns_line && part == 0) side.info[line].left_out = 0;
         __syncthreads();
         unsigned largest[VEC] = {};
         if (tiles > TILES) reader.include_unkept(largest, first + TILES * HEIGHT, end);
@@ -201,7 +175,7 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
     if (threadIdx.x < LINES) {
         unsigned most = 0;
         if constexpr (!HAS_CLUSTERS) {
-            for (int i = 0; i < side.maxima_parts && speaks; ++i)
+            for (int i = 0; i < side.maxima_parts && owns_line; ++i)
                 most = max(most, side.maxima[static_cast<long long>(i) * side.lines + line]);
         } else if constexpr (CLUSTER > 1) {
 #pragma unroll
@@ -211,7 +185,7 @@ __device__ __forceinline__ void split_columns(const Side &side, int block, int b
             most = largest_of[threadIdx.x];
         }
         exponents[threadIdx.x] = line_exponent(most);
-        if (speaks && part == 0) {
+        if (owns_line && part == 0) {
             side.info[line].exponent = line_exponent(most);
             if (!is_finite(most)) atomicAdd(&side.info[line].left_out, DENSE);
         }

@@ -116,6 +116,29 @@ __device__ __forceinline__ int padded_k(int K) {
     return (K + PAD_K - 1) / PAD_K * PAD_K;
 }
 
+// Read `count` of COUNT neighbouring elements, then zeros. With VEC = 4 there are four of them, aligned, and
+// they are read at once if all exist. Not by the read-only path; see device/dependent_launch.cuh.
+template <int VEC, int TYPE, int COUNT>
+__device__ __forceinline__ void load_elements(float (&x)[COUNT], const ElementType<TYPE> *from, int count) {
+    if constexpr (VEC == 4) {
+        static_assert(COUNT == 4, "four elements are read at a time");
+        if (count >= 4) {
+            if constexpr (TYPE == 0) {
+                const float4 v = *reinterpret_cast<const float4 *>(from);
+                x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+            } else {
+                const uint2 v = *reinterpret_cast<const uint2 *>(from);
+                const Elements<TYPE, 4> quad{{v.x, v.y}};
+#pragma unroll
+                for (int i = 0; i < 4; ++i) x[i] = quad[i];
+            }
+            return;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) x[i] = i < count ? to_float<TYPE>(from[i]) : 0.0f;
+}
+
 // Split four neighbouring scaled elements and write them to their line, from its k-th step on.
 template <int TYPE>
 __device__ __forceinline__ void store_pairs(const Side &side, long long line, int k, const float (&x)[4]) {

@@ -5,34 +5,6 @@
 #pragma once
 #include "device/split_format.cuh"
 
-template <int VEC>
-__device__ __forceinline__ void load_quad(float (&x)[4], const float *line, int k, int K) {
-    if (VEC == 4 && k + 4 <= K) {
-        const float4 v = *reinterpret_cast<const float4 *>(line + k);
-        x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
-    } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) x[i] = k + i < K ? line[k + i] : 0.0f;
-    }
-}
-
-// The same of 16-bit elements.
-template <int VEC, int TYPE>
-__device__ __forceinline__ void load_quad(float (&x)[4], const unsigned short *line, int k, int K) {
-    Elements<TYPE, 4> quad;
-    if (VEC == 4 && k + 4 <= K) {
-        const uint2 v = *reinterpret_cast<const uint2 *>(line + k);
-        quad.word[0] = v.x, quad.word[1] = v.y;
-    } else {
-        unsigned short element[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) element[i] = k + i < K ? line[k + i] : 0;
-        quad.word[0] = element[0] | element[1] << 16, quad.word[1] = element[2] | element[3] << 16;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) x[i] = quad[i];
-}
-
 // Block `block` of a side, of THREADS threads, LINE_THREADS for a line; each keeps QUADS times four elements.
 template <int THREADS, int LINE_THREADS, int QUADS, int VEC, int TYPE>
 __device__ __forceinline__ void split_rows(const Side &side, int block) {
@@ -57,10 +29,7 @@ __device__ __forceinline__ void split_rows(const Side &side, int block) {
 #pragma unroll
         for (int i = 0; i < QUADS; ++i) {
             const int k = chunk * CHUNK + 4 * (t + i * LINE_THREADS);
-            if constexpr (TYPE == 0)
-                load_quad<VEC>(kept[i], x, k, length);
-            else
-                load_quad<VEC, TYPE>(kept[i], x, k, length);
+            load_elements<VEC, TYPE>(kept[i], x + k, length - k);
         }
     };
     unsigned largest = 0;

@@ -9,9 +9,12 @@
 
 enum class Triangle { WHOLE, LOWER, UPPER, STRICTLY_UPPER };
 
+// Whether elements are stored where they were computed: of a symmetric C, on and below the diagonal.
 __device__ constexpr bool stores_lower(int sym) {
-    return sym == 1 || sym == 2;
+    return sym != 3;
 }
+
+// Whether they are stored transposed.
 __device__ constexpr bool stores_upper(int sym) {
     return sym == 1 || sym == 3;
 }

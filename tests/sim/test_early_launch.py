@@ -63,12 +63,14 @@ def test_the_read_only_path_is_for_what_nobody_writes():
         launch(WAIT + by_asm)
 
 
-# With a source where a kernel takes one, which is one more operand to read.
+# With a source where a kernel takes one, which is one more operand to read, and of operands of 16 bits.
 READS = [
+    *((file, of_16_bits) for file in KERNELS
+      if (of_16_bits := {name: 1 for name in source.defaults(file) if name.startswith("TYPE")})),
     *((file, {}) for file in KERNELS if "SOURCE" not in source.defaults(file)),
     *((file, {"SOURCE": 1}) for file in KERNELS if "SOURCE" in source.defaults(file)),
     *(pytest.param(file, {}, marks=pytest.mark.slow) for file in KERNELS if "SOURCE" in source.defaults(file)),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("file", "changed"), READS, ids=str)
