@@ -42,12 +42,12 @@ def add(path: Path) -> Path:
 
 
 def _add_rates(rates: Rates) -> None:
-    """Write the file of rung 11 for an architecture, unless one of another device is shipped."""
-    path = database.shipped_path(rates.arch).parent / "fp16x3" / f"{rates.arch}.json"
+    """Write the file of rung 11 for an architecture or, where that is of another device, one for this device."""
+    folder = database.shipped_path(rates.arch).parent / "fp16x3"
+    path = folder / f"{rates.arch}.json"
     if path.exists() and fp16x3_rates.parse(path, path.read_bytes()).device != rates.device:
-        print(f"the rates of rung fp16x3 stay out: {path} is of another device")
-    else:
-        path.write_text(fp16x3_rates.dumps(rates), encoding="utf-8")
+        path = folder / f"{database.file_name(rates.device)}.json"
+    path.write_text(fp16x3_rates.dumps(rates), encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

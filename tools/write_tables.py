@@ -5,8 +5,9 @@
     tools/write_tables.py                         write all tables
     tools/write_tables.py --check                 write nothing; exit 1 if a table differs from its data
 
-A run of ``tests/benchmarks/test_fp16x3.py`` alone updates only docs/data/fp16x3.json. A table stands between
-<!-- NAME:begin --> and <!-- NAME:end -->. Do not edit it by hand.
+A run of ``tests/benchmarks/test_fp16x3.py`` alone updates only docs/data/fp16x3.json, and one on another device than
+that of the pages docs/data/NAME-DEVICE.json, which README.md shows. A table stands between <!-- NAME:begin --> and
+<!-- NAME:end -->. Do not edit it by hand.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from page_tables.markdown import NOT_MEASURED, Data, fill
 
 ROOT = Path(__file__).resolve().parent.parent
 _FILES = (
-    "benchmarks", "counters", "counts", "fp16x3", "half", "hostile", "jax", "literature", "ncu", "order", "pytorch",
-    "sass", "symmetric",
+    "benchmarks", "counters", "counts", "fp16x3", "half", "hostile", "jax", "literature", "ncu", "order",
+    "own_records", "pytorch", "sass", "symmetric",
 )  # fmt: skip
-_OF_SEVERAL = ("benchmarks", "fp16x3", "symmetric")  # NAME-DEVICE.json has a run on another device, for README.md
+_OF_SEVERAL = ("benchmarks", "fp16x3", "half", "symmetric")  # NAME-DEVICE.json has another device, for README.md
 NOT_ATTACKED = "*Not counted yet: run `make hostile`.*"
 
 
@@ -68,7 +69,7 @@ def contents(data: Mapping[str, Data | None]) -> dict[str, str]:
         | jax.texts(data["jax"])
         | hostile_texts(data["hostile"])
         | headline.texts(data)
-        | tuning.texts()
+        | tuning.texts(data["own_records"])
     )
 
 
@@ -87,13 +88,18 @@ def read_data(root: Path) -> dict[str, Data | None]:
 
 
 def _keep(run: Data, folder: Path) -> None:
-    """Write what the tables need of a run; raise `ValueError` if it has nothing."""
+    """Write what the tables need of a run; raise `ValueError` if it has nothing.
+
+    A run on another device than that of the pages gets files of its own.
+    """
     reduced = {"fp16x3": fp16x3.reduce(run)}
     if reduced["fp16x3"] is None or benchmarks.has_ladder(run):
         reduced["benchmarks"] = benchmarks.reduce(run)
     for name, data in reduced.items():
         if data is not None:
             path = folder / f"{name}.json"
+            if path.exists() and json.loads(path.read_text(encoding="utf-8"))["device"] != data["device"]:
+                path = folder / f"{name}-{data['device'].replace(' ', '-')}.json"
             if name == "benchmarks" and path.exists():
                 benchmarks.keep_first_results(data, json.loads(path.read_text(encoding="utf-8")))
             path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

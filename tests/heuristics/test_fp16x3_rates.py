@@ -26,7 +26,13 @@ def test_a_file_comes_back(data_folder):
 
 def test_shipped_files_are_as_they_would_be_written():
     for path in (resources.folder("tuning_db") / "fp16x3").glob("*.json"):
-        assert fp16x3_rates.dumps(fp16x3_rates.load(path.stem)) == path.read_text()
+        rates = fp16x3_rates.parse(path, path.read_bytes())
+        assert fp16x3_rates.dumps(rates) == path.read_text()
+
+
+def test_a_device_with_a_shipped_file_gets_it():
+    rates = fp16x3_rates.load("sm_90", "NVIDIA H100 80GB HBM3")
+    assert rates.device == "NVIDIA H100 80GB HBM3" and rates != fp16x3_rates.load("sm_90")
 
 
 def test_the_users_rates_decide(data_folder):

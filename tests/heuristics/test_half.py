@@ -52,8 +52,8 @@ def test_a_batch_that_shares_an_operand_converts_it_once():
     a, _, _ = dense_operands(parse("64,64,64,bf16xf32,x8"))
     shared = Operand(a.shape, a.how, steps=(0,), dtype=a.dtype)
     moved = 6 * 64 * 64 / fitted.packing_bytes_per_ms
-    assert conversion.cast_ms(fitted, shared, (8,)) == pytest.approx(fitted.packing_ms + moved)
-    assert conversion.cast_ms(fitted, a, (8,)) == pytest.approx(fitted.packing_ms + 8 * moved)
+    assert conversion.cast_ms(fitted, shared, (8,)) == pytest.approx(fitted.cast_ms + moved)
+    assert conversion.cast_ms(fitted, a, (8,)) == pytest.approx(fitted.cast_ms + 8 * moved)
 
 
 @pytest.mark.parametrize("how", [{"rung": "skinny"}, {"rung": "pipelined"}, {"batch_invariant": True}])

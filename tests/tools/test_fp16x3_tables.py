@@ -70,7 +70,8 @@ def test_what_the_pages_say_of_accuracy_is_so_in_every_row():
 
 
 def test_a_run_of_these_alone_updates_only_their_data(tmp_path, monkeypatch):
-    monkeypatch.setitem(tables.headline.ARCHITECTURES, "NVIDIA X", "sm_90")
+    known = tables.headline.known_devices.known() | {"NVIDIA X": "sm_90"}
+    monkeypatch.setattr(tables.headline.known_devices, "known", lambda: known)
     assert fp16x3.reduce({"benchmarks": []}) is None
     (tmp_path / "docs" / "data").mkdir(parents=True)
     (tmp_path / "README.md").write_text("")
@@ -86,3 +87,10 @@ def test_a_run_of_these_alone_updates_only_their_data(tmp_path, monkeypatch):
     assert not (tmp_path / "docs" / "data" / "benchmarks.json").exists()
     kept = json.loads((tmp_path / "docs" / "data" / "fp16x3.json").read_text())
     assert "why" not in kept["large"][0] and kept["device"] == "NVIDIA X"
+
+
+def test_a_run_on_another_device_leaves_those_of_the_pages(tmp_path):
+    (tmp_path / "fp16x3.json").write_text('{"device": "NVIDIA Y Z"}')
+    tables._keep(made_up_run(), tmp_path)
+    assert json.loads((tmp_path / "fp16x3.json").read_text()) == {"device": "NVIDIA Y Z"}
+    assert json.loads((tmp_path / "fp16x3-NVIDIA-X.json").read_text())["device"] == "NVIDIA X"

@@ -51,6 +51,12 @@ def test_programs_and_symmetric_results_have_a_row_each():
     assert "| PyTorch programs, `fp16x3` | 1 | PyTorch | 2.00 | 0 | 2.00 |" in text
 
 
+HOPPER = (
+    "| sm_90, Hopper | NVIDIA H200; NVIDIA H100 80GB HBM3 | "
+    "NVIDIA H100 80GB HBM3, 2026-01-03; NVIDIA H200, 2026-01-02 |"
+)
+
+
 def test_an_architecture_was_measured_where_some_data_has_its_device():
     none = headline.texts(NOTHING)
     assert none["headline"] == none["headline-table"] == NOT_MEASURED
@@ -58,12 +64,12 @@ def test_an_architecture_was_measured_where_some_data_has_its_device():
     order = {"cost": X, "proof": X | {"date": "2025-01-01"}}
     data = NOTHING | {"symmetric": H100 | {"sizes": [], "random": []}, "order": order}
     text = headline.texts(data)["supported"]
-    assert "| sm_90, Hopper | NVIDIA H200 | NVIDIA H100 80GB HBM3, 2026-01-03; NVIDIA H200, 2026-01-02 |" in text
+    assert HOPPER in text
     assert text.count("| no device |") == 6
 
 
 def test_a_device_of_an_unknown_architecture_is_refused():
-    with pytest.raises(ValueError, match="add the architecture of NVIDIA Y to"):
+    with pytest.raises(ValueError, match="add NVIDIA Y to"):
         headline.texts(NOTHING | {"order": {"cost": X | {"device": "NVIDIA Y"}}})
 
 

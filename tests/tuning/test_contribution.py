@@ -258,6 +258,17 @@ def test_a_file_that_cannot_be_written_is_an_error(tmp_path, evaluator):
         contribution.write(tmp_path / "none" / "x.json", outcome, [], (None, None, None))
 
 
+def test_rates_of_a_further_device_get_a_file_of_their_own(tmp_path, monkeypatch):
+    add_contribution = pytest.importorskip("add_contribution", reason="tools/ is part of a checkout only")
+    monkeypatch.setattr(database, "shipped_path", lambda arch: tmp_path / f"{arch}.json")
+    (tmp_path / "fp16x3").mkdir()
+    both = [fp16x3_rates.load("sm_90"), fp16x3_rates.load("sm_90", "NVIDIA H100 80GB HBM3")]
+    for rates in both * 2:
+        add_contribution._add_rates(rates)
+    paths = [tmp_path / "fp16x3" / name for name in ("sm_90.json", "NVIDIA-H100-80GB-HBM3.json")]
+    assert [fp16x3_rates.parse(path, path.read_bytes()) for path in paths] == both
+
+
 def test_a_believable_file_can_be_added_to_the_shipped_database(exported, tmp_path, monkeypatch, capsys):
     add_contribution = pytest.importorskip("add_contribution", reason="tools/ is part of a checkout only")
     shipped = database.shipped("sm_90")

@@ -14,7 +14,6 @@ _GENERATIONS = {
     "sm_75": "Turing", "sm_80": "Ampere", "sm_86": "Ampere", "sm_89": "Ada", "sm_90": "Hopper",
     "sm_100": "Blackwell", "sm_120": "Blackwell",
 }  # fmt: skip
-ARCHITECTURES = {"NVIDIA H100 80GB HBM3": "sm_90"}  # of devices that were measured and are not simulated
 _SIZES = {"launch-bound": "small", "memory-bound": "memory-bound", "compute-bound": "compute-bound"}  # of the table
 
 
@@ -110,15 +109,16 @@ def _supported(data: Mapping[str, Data | None]) -> Iterator[str]:
     known = known_devices.known()
     measured: dict[str, dict[str, str]] = {}
     for one in _measurements(data):
-        arch = (known | ARCHITECTURES).get(one["device"])
+        arch = known.get(one["device"])
         if arch is None:
-            raise ValueError(f"add the architecture of {one['device']} to page_tables.headline.ARCHITECTURES")
+            raise ValueError(f"add {one['device']} to src/fastsgemm/known_devices.json")
         dates = measured.setdefault(arch, {})
         dates[one["device"]] = max(one["date"], dates.get(one["device"], ""))
     yield from ("| architecture | compiled, and simulated as | measured on |", "|---|---|---|")
-    for name, arch in known.items():
+    for arch in dict.fromkeys(known.values()):
+        simulated = "; ".join(name for name, of in known.items() if of == arch)
         where = "; ".join(f"{device}, {date}" for device, date in sorted(measured.get(arch, {}).items()))
-        yield line(f"{arch}, {_GENERATIONS[arch]}", name, where or "no device")
+        yield line(f"{arch}, {_GENERATIONS[arch]}", simulated, where or "no device")
 
 
 def _measurements(data: Mapping[str, Data | None]) -> Iterator[Data]:

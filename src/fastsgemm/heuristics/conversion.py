@@ -61,4 +61,4 @@ def cast_ms(fitted: Fitted, operand: Operand, extents: tuple[int, ...]) -> float
     """Return how long an operand is copied as float32; one that a batch repeats is copied once."""
     own = prod(extent for extent, step in zip(extents[-len(operand.steps) :], operand.steps, strict=False) if step)
     moved = (operand.dtype.item + ITEM) * prod(operand.shape) * own
-    return fitted.packing_ms + (moved / fitted.packing_bytes_per_ms if fitted.packing_bytes_per_ms else 0.0)
+    return fitted.cast_ms + (moved / fitted.packing_bytes_per_ms if fitted.packing_bytes_per_ms else 0.0)

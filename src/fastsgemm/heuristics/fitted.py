@@ -67,8 +67,10 @@ class Fitted(Struct, frozen=True, forbid_unknown_fields=True):
     peeled_tiles: int = 0
     # Time of packing an operand of no elements, which is mostly the launch. A and B have one each.
     packing_ms: float = 0.0
-    # Rate at which operands are packed, in bytes read and written. 0: not measured, and no operand is packed.
+    # Rate at which operands are packed or converted, in bytes read and written. 0: not measured, and none is packed.
     packing_bytes_per_ms: float = 0.0
+    # Time of converting an operand of no elements to float32, which is mostly the launch.
+    cast_ms: float = 0.0
     # Rate of the time that is lost where C is stored float by float although packed operands are read 16 bytes at a
     # time, in bytes of C. The curves know only problems where both or none are.
     odd_store_bytes_per_ms: float = 1e12

@@ -1,8 +1,8 @@
 """What was measured of rung 11 on a device: its tiles, and the rates of its other kernels.
 
-Shipped files are ``tuning_db/fp16x3/ARCH.json``, one an architecture. ``generic.json`` says for those without a file
-from how many operations on rung 11 is taken nevertheless. ``fastsgemm tune --rung fp16x3`` measures a device and writes
-a file of the user's, which is read before the shipped one.
+Shipped files are ``tuning_db/fp16x3/ARCH.json``, one per architecture, and ``DEVICE.json`` for further devices of it.
+``generic.json`` says for architectures without a file from how many operations on rung 11 is taken nevertheless.
+``fastsgemm tune --rung fp16x3`` measures a device and writes a file of the user's, which is read before these.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ _DECODER = Decoder(Rates)
 
 @cached
 def load(arch: str, device: str | None = None) -> Rates:
-    """Return what is known for a device: measured by its user, else shipped for its architecture, else for all.
+    """Return what is known for a device: measured by its user, else shipped for it, its architecture or all.
 
-    Without the name of a device, it is what was shipped.
+    Without the name of a device, it is only what was shipped for the architecture.
 
     Raises
     ------
@@ -119,7 +119,8 @@ def load(arch: str, device: str | None = None) -> Rates:
     if own is not None:
         return own
     folder = resources.folder("tuning_db") / _FOLDER
-    path = next(path for name in (arch, GENERIC) if (path := folder / f"{name}.json").is_file())
+    names = [arch, GENERIC] if device is None else [database.file_name(device), arch, GENERIC]
+    path = next(path for name in names if (path := folder / f"{name}.json").is_file())
     return parse(path, path.read_bytes())
 
 
