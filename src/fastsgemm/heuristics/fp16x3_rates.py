@@ -85,6 +85,7 @@ class Rates(_Part, frozen=True, kw_only=True):
     device: Text
     multiprocessors: Multiprocessors
     times: Times
+    split_halves: Positive  # time to split an operand of 16 bits, relative to one of float32
     most_parts: Extent  # of K of split operands: adding up more of them takes longer than what they save
     # By architecture, from how many 10^9 operations on rung 11 is taken without times; None where times are known.
     least_gflop: dict[str, Positive] | None = None
