@@ -7,7 +7,7 @@ from fastsgemm import resources
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import RecordError
 from fastsgemm.heuristics import fp16x3, fp16x3_rates
-from fastsgemm.problem import Problem
+from fastsgemm.problem import DTYPES, Problem
 from fastsgemm.request import resolve
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 227 * 1024, 132)
@@ -51,6 +51,15 @@ def test_no_more_parts_than_the_file_says(data_folder):
     assert 1 < fp16x3.choose(H200, deep, resolve("fp16x3")).tile.SPLIT_K <= shipped.most_parts
     fp16x3_rates.save(structs.replace(shipped, most_parts=1))
     assert fp16x3.choose(H200, deep, resolve("fp16x3")).tile.SPLIT_K == 1
+
+
+def test_splitting_16_bits_takes_the_share_that_the_file_says(data_folder):
+    problem = Problem(8192, 256, 6144, "NT", dtypes=DTYPES["bf16xf32"])
+    shipped, less = fp16x3_rates.load("sm_90"), fp16x3.choose(H200, problem, resolve("fp16x3")).ms
+    fp16x3_rates.save(structs.replace(shipped, split_halves=1.0))
+    more = fp16x3.choose(H200, problem, resolve("fp16x3")).ms
+    bytes_saved = (1.0 - shipped.split_halves) * 8 * problem.M * problem.K
+    assert more - less == pytest.approx(1e-9 * bytes_saved / shipped.times.split_rows_tb_s)
 
 
 def test_measured_times_replace_the_rule_for_unmeasured_devices(data_folder):

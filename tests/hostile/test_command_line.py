@@ -137,7 +137,8 @@ _OBEYED = "\x1b]0;title\x07\x1b[31m\r\x9b2J\u202e"  # a terminal obeys all of it
 
 
 def test_files_with_text_that_a_terminal_obeys(tried, tmp_path):
-    run = {"date": "d", "device": "H200", "driver": "d", "nvrtc": "n", "packages": {}}
+    run = {"schema": 1, "date": "d", "device": "H200", "driver": "d", "nvrtc": "n", "packages": {}}
+    run |= {"ladder": [], "calls": []}
     files = {
         "key": {_OBEYED: 1},
         "device": {**run, "device": _OBEYED},

@@ -262,7 +262,8 @@ def predicted_us(
             rate = times.split_rows_tb_s
             if strided:
                 rate = times.split_columns_tb_s * splitting.columns_share(lines, multiprocessors)
-            us += 1e-6 * (ITEM + dtype.item) * lines * K / rate  # half the bytes take three quarters of the time
+            moved = 2 * ITEM * (known.split_halves if dtype else 1.0)
+            us += 1e-6 * moved * lines * K / rate
     if t.parts > 1:
         us += 1e-6 * ITEM * M * N * (t.parts + 1) / times.reduce_tb_s
     return us + (any(split) + (t.parts > 1)) * times.kernel_us

@@ -63,7 +63,7 @@ class Times(_Part, frozen=True):
     launch_us: Positive  # microseconds on the device of a call whose operands were split before, without its tiles
     kernel_us: Positive  # of each further kernel, the one that splits and the one that adds the parts
     host_us: Positive  # on the host, of a call: what a small problem takes on an idle device
-    split_rows_tb_s: Positive  # 10^12 bytes per second, read and written by splitting
+    split_rows_tb_s: Positive  # 10^12 bytes a second, read and written by splitting
     split_columns_tb_s: Positive
     read_tb_s: Positive  # read of split operands
     reduce_tb_s: Positive  # read and written of partial sums
@@ -85,6 +85,7 @@ class Rates(_Part, frozen=True, kw_only=True):
     device: Text
     multiprocessors: Multiprocessors
     times: Times
+    split_halves: Positive  # time to split an operand of 16 bits, relative to one of float32
     most_parts: Extent  # of K of split operands: adding up more of them takes longer than what they save
     # By architecture, from how many 10^9 operations on rung 11 is taken without times; None where times are known.
     least_gflop: dict[str, Positive] | None = None
@@ -108,7 +109,7 @@ _DECODER = Decoder(Rates)
 def load(arch: str, device: str | None = None) -> Rates:
     """Return what is known for a device: measured by its user, else shipped for it, its architecture or all.
 
-    Without the name of a device, it is what was shipped for the architecture.
+    Without the name of a device, it is only what was shipped for the architecture.
 
     Raises
     ------

@@ -73,6 +73,7 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
         device=device.name,
         multiprocessors=device.multiprocessors,
         times=times,
+        split_halves=shipped.split_halves,
         most_parts=shipped.most_parts,
         origin="measured",
         tiles=fitted,
