@@ -72,7 +72,7 @@ PASSAGES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "fp16x3": (
         "11_fp16x3.cu",
         (
-            ("mbarrier_wait_parity(ring.empty(ring.stage), ring.phase ^ 1);", "ring.next();"),
+            ("ring.wait_empty();", "ring.next();"),
             ("const auto last = multiply(sum, ring, work.groups, warpgroup, way ? 0 : LO);",) * 2,
         ),
     ),
