@@ -80,10 +80,18 @@ struct ColumnReader {
     __device__ __forceinline__ void include_unkept(unsigned (&largest)[VEC], int first, int end) const {
 #pragma unroll 2
         for (int k = first + row; k < end; k += ROWS) {
-            float x[VEC];
-            load_elements<VEC, TYPE>(x, X + k * ldx, inside);
+            const ElementType<TYPE> *from = X + k * ldx;
+            if (TYPE != 0 || inside == VEC) {
+                float x[VEC];
+                load_elements<VEC, TYPE>(x, from, inside);
 #pragma unroll
-            for (int i = 0; i < VEC; ++i) largest[i] = max(largest[i], magnitude_bits(x[i]));
+                for (int i = 0; i < VEC; ++i) largest[i] = max(largest[i], magnitude_bits(x[i]));
+            } else {  // apart from the others: float32 elements with zeros behind them would need more
+                      // registers
+#pragma unroll
+                for (int i = 0; i < VEC; ++i)
+                    if (i < inside) largest[i] = max(largest[i], magnitude_bits(to_float<TYPE>(from[i])));
+            }
         }
     }
 
