@@ -85,13 +85,6 @@ def test_the_shared_memory_of_a_split_fits(K, lines, limit):
     assert split_launch([Side(False, 4, lines)], K, True, 132, limit).shared_bytes == 0
 
 
-@pytest.mark.parametrize(("lines", "tiles"), [(512, 14), (528, 7), (768, 7), (792, 14), (1056, 14)])
-def test_blocks_that_have_an_sm_alone_fill_their_waves(lines, tiles):
-    """Of 132 SMs. A part of K has twelve tiles: one block on an SM has room for all, each of two for seven."""
-    sides = [Side(True, 4, lines), Side(False, 4, 100)]
-    assert split_launch(sides, 11850, True, 132, H200).constants["TILES"] == tiles
-
-
 def test_many_lines_of_16_bits_have_as_many_bytes_on_their_way_as_of_float32():
     def keeps(lines, K, dtype):
         sides = [Side(False, 4, lines, dtype), Side(False, 4, 256, DType.F32)]

@@ -21,7 +21,6 @@ _COLUMN_TILE = 128  # steps of k of such a block's tile, which takes 16 KB of sh
 _COLUMN_TILE_BYTES = ITEM * _COLUMN_LINES * _COLUMN_TILE
 _COLUMN_FEW_TILES = 4  # of a block: three such blocks fit on an SM that has 227 KB
 _COLUMN_MANY_TILES = 10  # of a part of K: of more, two blocks on an SM would keep too little
-_FULL = 0.75  # of the waves of blocks that have an SM alone; of fewer, two on an SM take less long
 _COLUMN_STAGES = 3  # tiles of a block without clusters, which are the stages of a pipeline
 _OTHER_SHARED = 1024  # bytes: at least what a block takes besides the tiles, and what the device reserves
 _MANY_BLOCKS = 8  # per SM, of contiguous lines: more code for each of them is worth its way from memory
@@ -65,11 +64,9 @@ def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors:
     if clusters and first.strided:
         groups = sum(_column_groups(side) for side in sides if side.strided)
         cluster = _column_cluster(K, groups, multiprocessors)
-        waves = covering(cluster * groups, multiprocessors)  # of blocks that have an SM alone
-        few = second.strided and waves == 1
+        few = second.strided and cluster * groups <= multiprocessors
         small = second.strided or second.lines < first.lines // 4  # what else the launch splits
-        full = waves == 1 or cluster * groups >= _FULL * waves * multiprocessors
-        tiles = _column_tiles(K, cluster, few, small and full, shared_limit)
+        tiles = _column_tiles(K, cluster, few, small, shared_limit)
     threads, quads = (SPLIT_THREADS, 4) if second.strided else _line_threads(K)
     many = sum(side.lines for side in sides) * threads >= _MANY_BLOCKS * multiprocessors * SPLIT_THREADS
     if many and not second.strided and any(side.dtype for side in sides):
@@ -127,19 +124,19 @@ def _column_cluster(K: int, groups: int, multiprocessors: int) -> int:
     return _MOST_CLUSTER
 
 
-def _column_tiles(K: int, cluster: int, few: bool, full: bool, shared_limit: int) -> int:
+def _column_tiles(K: int, cluster: int, few: bool, small: bool, shared_limit: int) -> int:
     """Return the tiles that a block of strided lines keeps in shared memory: all of its part of K if they fit.
 
     Three blocks fit on an SM beside each other, or two where K is long. One has an SM alone where the blocks are `few`,
-    or where two would read much twice and one reads all once, if such blocks make `full` waves and the launch splits no
-    more than a small side besides. Some numbers of tiles are left out, so that there are fewer kernels.
+    or where two would read much twice and one reads all once, unless the launch splits more than a `small` side
+    besides. Some numbers of tiles are left out, so that there are fewer kernels.
     """
     tiles = _column_tiles_of(K, cluster)
     room = [(shared_limit // abreast - _OTHER_SHARED) // _COLUMN_TILE_BYTES for abreast in (1, 2, 3)]
     fewest = next((most for most in (1, 2, _COLUMN_FEW_TILES) if tiles <= most <= room[2]), room[2])
     if tiles <= fewest:
         return fewest
-    return room[0] if few or (full and _COLUMN_MANY_TILES < tiles <= room[0]) else room[1]
+    return room[0] if few or (small and _COLUMN_MANY_TILES < tiles <= room[0]) else room[1]
 
 
 def has_clusters(arch: str) -> bool:
