@@ -28,6 +28,7 @@ def _own_records(run: Data) -> str:
     )
     return (
         f"A run of the standard set on one {run['device']}, {run['date']}, {run['seconds']} seconds long, hardly found "
-        f"anything better than the shipped configs, which are of an {run['shipped']}. Relative to these, its best ones have a mean speed of {means}. So only "
-        "rates of rung 11 are shipped for it: they differ with the rate of the memory."
+        f"anything better than the shipped configs, which are of an {run['shipped']}. Relative to these, its best ones "
+        f"have a mean speed of {means}. So only rates of rung 11 are shipped for it: they differ with the rate of the "
+        "memory."
     )
