@@ -106,7 +106,7 @@ def test_more_work_takes_longer():
     from fastsgemm.rungs import find
 
     times = []
-    for size in (256, 1024):
+    for size in (256, 4096):  # where other processes use the device, their slices of 2 ms may lie in each time
         with contenders.on_device(Problem(size, size, size), [find("coalesced")]) as place:
             times += place.medians([place.products[0].work])
     assert 0 < times[0] < times[1]
