@@ -100,7 +100,7 @@ struct Work {
     __device__ __forceinline__ int last_way() const { return EVERY_TILE && tile.n + BN - 1 > tile.m; }
 };
 
-// A tile that is computed in one way has the elements on one side of the diagonal.
+// With EVERY_TILE, each way in which a tile is computed stores the elements on its side of the diagonal.
 using Layout = StoreLayout<BM, BN, TRANS_C, VEC_C, EVERY_TILE ? 2 : SYM>;
 static_assert(SYM == 1 || !EVERY_TILE, "both triangles are stored");
 
@@ -174,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const bool split = part_blocks < k_blocks;
     const unsigned works = tiles * ((k_blocks + part_blocks - 1) / part_blocks);
     if (threadIdx.x == 0) {
-        ring.init(1, 4 * CONSUMERS);  // one thread of each warp that multiplies
+        ring.init(1, 4 * CONSUMERS);  // the thread that copies; one of each warp that multiplies
         if (SPLIT_BEFORE) prefetch_tile(pairs_a, pairs_b, M, N, k_blocks, part_blocks, tiles);
     }
     __syncthreads();

@@ -174,9 +174,8 @@ __device__ __forceinline__ void multiply_step(const float (&a)[PITCH], const flo
     outer_product<1>(acc, l, r);
 }
 
-// acc[i][j] = a row of A times a column of B, in FP32: those at own_line(ty, i) and own_line(tx, j)
-// of the block.
-// The elements for the next BK steps are copied to the other of two stages while these are multiplied.
+// acc[i][j] = a row of A times a column of B, in FP32: those at own_line(ty, i) and own_line(tx, j) of the
+// block. The elements for the next BK steps are copied to the other of two stages while these are multiplied.
 __device__ __forceinline__ void multiply(const Problem &p, const Block &block, float (&a)[2][BK][PITCH],
                                          float (&b)[2][BK][PITCH], float (&acc)[EACH][EACH]) {
     const Copy<TYPE_A> copy_a(p.A, p.a_m, p.a_k, block.m, block.m_end);

@@ -3,7 +3,8 @@
 
     tools/add_contribution.py contributions/*.json
 
-The records and curves of a file replace those of the same device. The tests then compile and check every config.
+The records and curves of a file replace those of the same device, and so do its rates of rung 11. The tests then
+compile and check every config.
 """
 
 from __future__ import annotations
@@ -33,21 +34,32 @@ def add(path: Path) -> Path:
     if wrong:
         raise RecordError(f"{path}: " + "; ".join(wrong))
     arch = given.machine.arch
+    rates = contribution.rates_of(given)
+    target = None if rates is None else _file_of(rates)  # before anything is written, because it may refuse
     database.write(database.shipped_path(arch), database.merged(database.shipped(arch), content))
     database.forget()
-    rates = contribution.rates_of(given)
-    if rates is not None:
-        _add_rates(rates)
+    if rates is not None and target is not None:
+        target.write_text(fp16x3_rates.dumps(rates), encoding="utf-8")
     return database.shipped_path(arch)
 
 
-def _add_rates(rates: Rates) -> None:
-    """Write the file of rung 11 for an architecture or, where that is of another device, one for this device."""
+def _file_of(rates: Rates) -> Path:
+    """Return the file of rung 11 for an architecture or, where that is of another device, the one for this device.
+
+    Raises
+    ------
+    RecordError
+        That one is of another device, too, or a file is damaged.
+    """
     folder = database.shipped_path(rates.arch).parent / "fp16x3"
-    path = folder / f"{rates.arch}.json"
-    if path.exists() and fp16x3_rates.parse(path, path.read_bytes()).device != rates.device:
-        path = folder / f"{database.file_name(rates.device)}.json"
-    path.write_text(fp16x3_rates.dumps(rates), encoding="utf-8")
+    for name in (rates.arch, database.file_name(rates.device)):
+        path = folder / f"{name}.json"
+        if not path.exists():
+            return path
+        there = fp16x3_rates.parse(path, path.read_bytes())
+        if (there.arch, there.device) == (rates.arch, rates.device):
+            return path
+    raise RecordError(f"{path} is of {there.device} ({there.arch}), not of {rates.device} ({rates.arch})")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

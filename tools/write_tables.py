@@ -5,9 +5,9 @@
     tools/write_tables.py                         write all tables
     tools/write_tables.py --check                 write nothing; exit 1 if a table differs from its data
 
-A run of ``tests/benchmarks/test_fp16x3.py`` alone updates only docs/data/fp16x3.json, and one on another device than
-that of the pages docs/data/NAME-DEVICE.json, which README.md shows. A table stands between <!-- NAME:begin --> and
-<!-- NAME:end -->. Do not edit it by hand.
+A run of ``tests/benchmarks/test_fp16x3.py`` alone updates only docs/data/fp16x3.json. A run on another device than that
+of the pages updates docs/data/NAME-DEVICE.json instead, which only README.md shows. A table stands between
+<!-- NAME:begin --> and <!-- NAME:end -->. Do not edit it by hand.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from page_tables import (
     tuning,
 )
 from page_tables.markdown import NOT_MEASURED, Data, fill
+
+from fastsgemm.heuristics.database import file_name
 
 ROOT = Path(__file__).resolve().parent.parent
 _FILES = (
@@ -88,10 +90,7 @@ def read_data(root: Path) -> dict[str, Data | None]:
 
 
 def _keep(run: Data, folder: Path) -> None:
-    """Write what the tables need of a run; raise `ValueError` if it has nothing.
-
-    A run on another device than that of the pages gets files of its own.
-    """
+    """Write what the tables need of a run; raise `ValueError` if it has nothing."""
     reduced = {"fp16x3": fp16x3.reduce(run)}
     if reduced["fp16x3"] is None or benchmarks.has_ladder(run):
         reduced["benchmarks"] = benchmarks.reduce(run)
@@ -99,7 +98,7 @@ def _keep(run: Data, folder: Path) -> None:
         if data is not None:
             path = folder / f"{name}.json"
             if path.exists() and json.loads(path.read_text(encoding="utf-8"))["device"] != data["device"]:
-                path = folder / f"{name}-{data['device'].replace(' ', '-')}.json"
+                path = folder / f"{name}-{file_name(data['device'])}.json"
             if name == "benchmarks" and path.exists():
                 benchmarks.keep_first_results(data, json.loads(path.read_text(encoding="utf-8")))
             path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

@@ -100,8 +100,8 @@ struct StorePass {
     static constexpr int ABREAST = (TRANS_C ? HEIGHT : WIDTH) / VEC;  // lanes that store neighbours
     static constexpr int STEPS = 8 / VEC;                             // stores of a lane
     static constexpr int PASSES = 16 * COLS / 256;
-    // A triangle is stored in a loop over the passes. Written out for all of them, its code, which looks at
-    // each element, would take longer to come from memory than it does itself, or need too many registers.
+    // A triangle is stored in a loop over the passes. Its code tests each element: unrolled, it would take
+    // longer to fetch than to run, or need too many registers.
     static constexpr bool LOOPS = Layout::TRIANGLE != Triangle::WHOLE;
     static constexpr int UNROLLED = LOOPS ? 1 : PASSES;
     static_assert(HEIGHT * PITCH <= STORE_SCRATCH, "a pass fits");

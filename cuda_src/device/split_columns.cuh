@@ -86,8 +86,8 @@ struct ColumnReader {
                 load_elements<VEC, TYPE>(x, from, inside);
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) largest[i] = max(largest[i], magnitude_bits(x[i]));
-            } else {  // apart from the others: float32 elements with zeros behind them would need more
-                      // registers
+            } else {
+                // On its own, because load_elements of fewer than VEC float32 elements needs more registers.
 #pragma unroll
                 for (int i = 0; i < VEC; ++i)
                     if (i < inside) largest[i] = max(largest[i], magnitude_bits(to_float<TYPE>(from[i])));

@@ -23,8 +23,8 @@ struct StageRing {
     __device__ __forceinline__ unsigned full(int i) const { return base + STAGES * STAGE + i * 8; }
     __device__ __forceinline__ unsigned empty(int i) const { return base + STAGES * (STAGE + 8) + i * 8; }
 
-    // Make the barriers: how many arrivals fill a stage, and how many empty it. By one thread; a barrier of
-    // the block follows.
+    // Make the barriers: a stage is full after `fill` arrivals, and empty after `drain`. One thread calls
+    // this; __syncthreads() must follow before any other uses the ring.
     __device__ __forceinline__ void init(int fill, int drain) const {
         for (int i = 0; i < STAGES; ++i) {
             mbarrier_init(full(i), fill);

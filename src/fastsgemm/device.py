@@ -77,7 +77,7 @@ def is_present(place: str) -> bool:
 def ordinal(place: int | str) -> int:
     """Return CUDA's number of the device in this machine that `place` names.
 
-    It is the number, ``cuda`` (the first device), ``cuda:1``, or a name or architecture such as ``NVIDIA H200`` or
+    `place` is the number, ``cuda`` (the first device), ``cuda:1``, or a name or architecture such as ``NVIDIA H200`` or
     ``sm_90``, which means the first such device.
 
     Raises

@@ -273,8 +273,9 @@ class Gpu:
     def launch_config(self, grid: tuple[int, ...], threads: int, shared_bytes: int, early: bool) -> Any:
         """Return the driver's description of a launch, but for the stream, which is its `hStream`.
 
-        The grid has one to three dimensions. A kernel that is `early` may begin before the one launched before it has
-        ended (programmatic dependent launch, from sm_90 on).
+        The grid has one to three dimensions, and a block `threads` and `shared_bytes` of dynamic shared memory. A
+        kernel that is `early` may begin before the one launched before it has ended (programmatic dependent launch,
+        from sm_90 on).
         """
         from cuda.bindings import driver
 
@@ -315,8 +316,8 @@ class Gpu:
     def load(self, cubin: bytes, name: str, shared_bytes: int) -> Kernel:
         """Load a kernel and allow it the dynamic shared memory that it is launched with.
 
-        The name is the ``extern "C"`` one. With the static shared memory, more than 48 KiB must be requested from the
-        driver.
+        The name is the ``extern "C"`` one. A block has `shared_bytes` of dynamic shared memory: where these and the
+        static ones are more than 48 KiB, they must be requested from the driver.
 
         Raises
         ------

@@ -80,7 +80,7 @@ def _check_owner(status: os.stat_result, path: Path) -> None:
 
 
 def read(path: Path, most: int, *, private: bool = True) -> bytes:
-    """Return the bytes of a regular file of at most so many; refuse a `private` one that others own or can write."""
+    """Return a regular file of at most `most` bytes; refuse one that others own or can write if it is `private`."""
     with open(_opened(path, os.O_RDONLY, private), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:

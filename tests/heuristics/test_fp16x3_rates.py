@@ -35,6 +35,22 @@ def test_a_device_with_a_shipped_file_gets_it():
     assert rates.device == "NVIDIA H100 80GB HBM3" and rates != fp16x3_rates.load("sm_90")
 
 
+@pytest.mark.parametrize(("arch", "device"), [
+    ("sm_90", "NVIDIA H100-80GB HBM3"), ("sm_80", "NVIDIA H100 80GB HBM3"), ("sm_90", "generic"), ("sm_80", "sm_90"),
+])  # fmt: skip
+def test_a_device_whose_name_gives_the_name_of_another_file_does_not_get_that(arch, device):
+    assert fp16x3_rates.load(arch, device) == fp16x3_rates.load(arch)
+
+
+def test_a_damaged_shipped_file_of_a_device_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(resources, "folder", lambda name: tmp_path)
+    (tmp_path / "fp16x3").mkdir()
+    (tmp_path / "fp16x3" / "NVIDIA-X.json").write_text("{")
+    fp16x3_rates.load.cache_clear()
+    with pytest.raises(RecordError, match=r"NVIDIA-X\.json: "):
+        fp16x3_rates.load("sm_90", "NVIDIA X")
+
+
 def test_the_users_rates_decide(data_folder):
     problem = Problem(4096, 4096, 4096)
     assert fp16x3.choose(H200, problem, FP16X3).tile is not None

@@ -17,5 +17,5 @@ def test_a_run_on_another_device_is_compared_with_the_shipped_configs():
     run = {"device": "NVIDIA X", "date": "2026-01-02", "seconds": 9, "shipped": "NVIDIA Y"}
     run["rows"] = [*rows, {"rung": "skinny", "times_shipped": 1.5}, {"rung": "naive", "times_shipped": 9.0}]
     text = tuning.texts(run)["own-records"]
-    assert "1.100 on 2 problems of rung `pipelined` and 1.500 on 1 problems of rung `skinny`" in text
-    assert "NVIDIA X, 2026-01-02, 9 seconds long" in text and "of an NVIDIA Y" in text
+    assert "is 1.100 for rung `pipelined` on 2 problems and 1.500 for rung `skinny` on 1 problems." in text
+    assert "One NVIDIA X was tuned" in text and "in 9 seconds, 2026-01-02" in text and "of an NVIDIA Y" in text

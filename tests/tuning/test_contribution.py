@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from fastsgemm import device
 from fastsgemm.errors import DeviceError, RecordError
@@ -264,9 +265,25 @@ def test_rates_of_a_further_device_get_a_file_of_their_own(tmp_path, monkeypatch
     (tmp_path / "fp16x3").mkdir()
     both = [fp16x3_rates.load("sm_90"), fp16x3_rates.load("sm_90", "NVIDIA H100 80GB HBM3")]
     for rates in both * 2:
-        add_contribution._add_rates(rates)
+        add_contribution._file_of(rates).write_text(fp16x3_rates.dumps(rates))
     paths = [tmp_path / "fp16x3" / name for name in ("sm_90.json", "NVIDIA-H100-80GB-HBM3.json")]
     assert [fp16x3_rates.parse(path, path.read_bytes()) for path in paths] == both
+
+
+def test_rates_that_would_replace_those_of_another_device_are_refused(exported, tmp_path, monkeypatch, capsys):
+    """Their names give the same name of a file. Nothing is written then."""
+    add_contribution = pytest.importorskip("add_contribution", reason="tools/ is part of a checkout only")
+    shipped = [fp16x3_rates.load("sm_90"), fp16x3_rates.load("sm_90", "NVIDIA H100 80GB HBM3")]
+    monkeypatch.setattr(database, "shipped_path", lambda arch: tmp_path / f"{arch}.json")
+    (tmp_path / "fp16x3").mkdir()
+    for rates in shipped:
+        add_contribution._file_of(rates).write_text(fp16x3_rates.dumps(rates))
+    alike = structs.replace(shipped[1], device="NVIDIA H100-80GB HBM3")
+    monkeypatch.setattr(add_contribution.contribution, "faults", lambda given, content: [])
+    monkeypatch.setattr(add_contribution.contribution, "rates_of", lambda given: alike)
+    assert add_contribution.main([str(tmp_path / "contribution.json")]) == 1
+    assert "HBM3.json is of NVIDIA H100 80GB HBM3 (sm_90), not of NVIDIA H100-80GB HBM3" in capsys.readouterr().err
+    assert not (tmp_path / "sm_90.json").exists()
 
 
 def test_a_believable_file_can_be_added_to_the_shipped_database(exported, tmp_path, monkeypatch, capsys):

@@ -23,12 +23,10 @@ def _own_records(run: Data) -> str:
         rung.name: [row["times_shipped"] for row in run["rows"] if row["rung"] == rung.name] for rung in rungs.DEFAULTS
     }
     means = " and ".join(
-        f"{statistics.geometric_mean(each):.3f} on {len(each)} problems of rung `{name}`"
+        f"{statistics.geometric_mean(each):.3f} for rung `{name}` on {len(each)} problems"
         for name, each in speeds.items()
     )
     return (
-        f"A run of the standard set on one {run['device']}, {run['date']}, {run['seconds']} seconds long, hardly found "
-        f"anything better than the shipped configs, which are of an {run['shipped']}. Relative to these, its best ones "
-        f"have a mean speed of {means}. So only rates of rung 11 are shipped for it: they differ with the rate of the "
-        "memory."
+        f"One {run['device']} was tuned with the standard set in {run['seconds']} seconds, {run['date']}. Relative to "
+        f"the shipped configs, which are of an {run['shipped']}, the mean speed of those that it found is {means}."
     )

@@ -68,7 +68,7 @@ def add_copy(draft: Draft, source: Matrix, target: Matrix, when: When = When.ALW
 def add_lines(draft: Draft, matrix: Matrix, operand: Operand, packed: Operand) -> Matrix:
     """Add the launch that copies A or B to aligned lines, and return these, with what pads them.
 
-    The operand is how it lies, and `packed` what `Operand.packed` returned.
+    `operand` says how the matrix lies; `packed` is what its method `packed` returned.
     """
     lines, length = operand.shape[::-1] if packed.how.trans else operand.shape
     along = operand.how.trans == packed.how.trans  # the lines run as in the operand

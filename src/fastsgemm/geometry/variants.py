@@ -170,7 +170,7 @@ class Variant(Struct, frozen=True):
 
     trans_a: bool = False  # whether A is stored column-major
     trans_b: bool = False
-    # Floats a load or store: 4, 2 or 1 for a load of rung 9, 4 or 1 on the other rungs that vectorise and for C, else
+    # Floats per load or store: 4, 2 or 1 for a load of rung 9, 4 or 1 on the other rungs that vectorise and for C, else
     # always 1. For C, it is 1 where a rung stores single elements.
     vec_a: int = 1
     vec_b: int = 1

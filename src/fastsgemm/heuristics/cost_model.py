@@ -114,13 +114,13 @@ class Table:
 
 
 class CostModel:
-    """Predicts the times of configs on one device: of those of some fits, at least one, the most useful first.
+    """Predicts the times on one device of the configs that have a fit: of at least one, the most useful first.
 
     An option is a config with a number of parts of K. All arrays of `predict` have one axis, of the options of every
     product: NumPy does simple arithmetic with arrays of one shape in a third of the time that broadcasting takes.
 
-    The limit is the shared memory that a block may opt in to on the device, in bytes. `in_order`, sums have one order:
-    K is in one part, or each segment is a part.
+    The limit is the shared memory that a block may opt in to on the device, in bytes. With `in_order`, sums have one
+    order: K is in one part, or each segment is a part.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class CostModel:
         return self.predict([Product(problem, True)], accumulators=False).options()
 
     def predict(self, products: Sequence[Product], accumulators: bool = True) -> Table:
-        """Return the times of all configs on some products, with the partial accumulators that they need if wanted."""
+        """Return the times of all configs on some products, if `accumulators` with the partial ones they need."""
         each = [numbers(product.problem, self._fitted) for product in products]
         rows = self._rows(each)
         o, p = self._first[rows], each[0]

@@ -63,7 +63,7 @@ class Times(_Part, frozen=True):
     launch_us: Positive  # microseconds on the device of a call whose operands were split before, without its tiles
     kernel_us: Positive  # of each further kernel, the one that splits and the one that adds the parts
     host_us: Positive  # on the host, of a call: what a small problem takes on an idle device
-    split_rows_tb_s: Positive  # 10^12 bytes a second, read and written by splitting
+    split_rows_tb_s: Positive  # 10^12 bytes per second, read and written by splitting
     split_columns_tb_s: Positive
     read_tb_s: Positive  # read of split operands
     reduce_tb_s: Positive  # read and written of partial sums
@@ -86,7 +86,7 @@ class Rates(_Part, frozen=True, kw_only=True):
     multiprocessors: Multiprocessors
     times: Times
     split_halves: Positive  # time to split an operand of 16 bits, relative to one of float32
-    most_parts: Extent  # of K of split operands: adding up more of them takes longer than what they save
+    most_parts: Extent  # of K of split operands: adding up more of them takes longer than they save
     # By architecture, from how many 10^9 operations on rung 11 is taken without times; None where times are known.
     least_gflop: dict[str, Positive] | None = None
     origin: Literal["measured"]
@@ -120,8 +120,11 @@ def load(arch: str, device: str | None = None) -> Rates:
     if own is not None:
         return own
     folder = resources.folder("tuning_db") / _FOLDER
-    names = [arch, GENERIC] if device is None else [database.file_name(device), arch, GENERIC]
-    path = next(path for name in names if (path := folder / f"{name}.json").is_file())
+    if device is not None and (path := folder / _name(device)).is_file():
+        rates = parse(path, path.read_bytes())
+        if (rates.arch, rates.device) == (arch, device):  # other names can give the same name of a file
+            return rates
+    path = next(path for name in (arch, GENERIC) if (path := folder / f"{name}.json").is_file())
     return parse(path, path.read_bytes())
 
 
@@ -170,7 +173,8 @@ def _own(arch: str, device: str) -> Rates | None:
     except FileNotFoundError:
         return None
     except (OSError, RecordError) as error:
-        warn(f"the rates of rung fp16x3 in {path} are left out: {error}")
+        remedy = "; fastsgemm tune --rung fp16x3 replaces them" if isinstance(error, RecordError) else ""
+        warn(f"the rates of rung fp16x3 in {path} are left out: {error}{remedy}")
         return None
     return rates if (rates.arch, rates.device) == (arch, device) else None
 

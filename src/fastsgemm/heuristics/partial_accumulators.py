@@ -121,7 +121,8 @@ def _with_accumulators(config: PipelinedConfig, count: int) -> PipelinedConfig:
 def add(ms: Floats, slowdown: Floats, most: Floats, wanted: Floats) -> tuple[Floats, Floats]:
     """Return times with the partial accumulators that sums need, and what they are ranked by.
 
-    These make times without them so many times longer, `slowdown`. A part of K has steps for `most`.
+    They multiply the times without them, `ms`, by `slowdown`. A part of K has steps for `most` of them; `wanted` are
+    as many as its sums need.
     """
     most = np.minimum(np.maximum(np.floor(most), 1.0), MOST)
     ms = np.where(np.minimum(wanted, most) > 1.0, slowdown * ms, ms)

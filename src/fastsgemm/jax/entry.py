@@ -58,7 +58,7 @@ class Case(NamedTuple):
 
 
 class Entry:
-    """A kernel of a plan behind an entry for XLA; `there` says what has a value before, by names of `Base`."""
+    """A kernel of a plan behind an entry for XLA; `there` names what has a value before the launch, as in `Base`."""
 
     def __init__(self, launch: Launch, there: Collection[str], case: Case) -> None:
         self.launch, self._case = launch, case

@@ -35,8 +35,8 @@ class Stopwatch:
     def once(self, work: Work, flushes: int = 1) -> float:
         """Run `work` with a cold L2 and return its device time in milliseconds.
 
-        A device that flushes L2 for longer than the host takes to launch `work` has all of it queued when it starts, so
-        the time has no wait for the host in it.
+        L2 is flushed `flushes` times. A device that flushes it for longer than the host takes to launch `work` has all
+        of that queued when it starts, so the time has no wait for the host in it.
         """
         for _ in range(flushes):
             self._flush.buffer.fill(0, stream=self._stream)
@@ -55,7 +55,7 @@ class Stopwatch:
         return [statistics.median(seen) for seen in self.samples(works, seconds, flushes)]
 
     def samples(self, works: Sequence[Work], seconds: float = 0.3, flushes: int = 1) -> list[list[float]]:
-        """Return the device times in ms of all runs of each of `works`, which take about `seconds` of wall time.
+        """Return the device times in ms of all runs of each of `works`: about `seconds` of wall time for each of them.
 
         They run in turns, so that a drifting clock affects all of them.
         """

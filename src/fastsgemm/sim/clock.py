@@ -23,8 +23,8 @@ THREAD, OF_WARP, OF_BLOCK, OF_CLUSTER, OF_GRID = range(5)  # how far apart the t
 class Clock:
     """The times of the warps of a batch: of some blocks of the grid, from `first_block` on.
 
-    Threads are numbered through the whole grid, each block filled up to whole warps, which makes `width` of them. A
-    cluster has so many blocks; 1 without clusters.
+    Threads are numbered through the whole grid, each block filled up to whole warps: to `width` threads. `cluster` is
+    the number of blocks in a cluster, 1 without clusters.
     """
 
     def __init__(self, first_block: int, blocks: int, width: int, cluster: int = 1) -> None:

@@ -112,8 +112,8 @@ class GlobalMemory:
     ) -> tuple[Array, Array]:
         """Return `count` neighbouring elements at each address, as (count, lanes), and the operands' numbers.
 
-        The addresses are those of the lanes that execute. The read-only path (``ld.global.nc``) is for data that nobody
-        writes while the kernel runs.
+        The addresses are those of the lanes that execute; an error names the instruction `at`. The read-only path
+        (``ld.global.nc``) is for data that nobody writes while the kernel runs.
 
         Raises
         ------
@@ -134,8 +134,8 @@ class GlobalMemory:
     ) -> tuple[Array, int]:
         """Return the bytes that a bulk copy by the nth lane that executes reads, and the operand's number.
 
-        They are more than none. The addresses are those of all lanes that execute. A copy that goes no further than L2
-        needs not wait for the launch before.
+        Its size is more than 0. The addresses are those of all lanes that execute. A copy that goes no further than L2
+        need not wait for the launch before.
 
         Raises
         ------

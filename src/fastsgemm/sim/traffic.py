@@ -23,7 +23,7 @@ def by_warp(lanes: Lanes, values: Array) -> Array:
 
 
 def sectors(addresses: Array) -> int:
-    """Return the sectors that the warps touch, each counted once a warp.
+    """Return the sectors that the warps touch, each counted once per warp.
 
     The addresses are those of aligned accesses of at most 32 bytes, by warp and lane; -1 for a lane that does not take
     part.
@@ -36,7 +36,7 @@ def sectors(addresses: Array) -> int:
 def wavefronts(addresses: Array, size: int, loading: bool) -> int:
     """Return the passes over the 32 banks that the warps' shared-memory accesses take.
 
-    A pass serves 128 bytes' worth of lanes: the whole warp for 4 bytes a lane, half of it for 8, a quarter for 16.
+    A pass serves 128 bytes' worth of lanes: the whole warp for 4 bytes per lane, half for 8, a quarter for 16.
     Within those lanes equal addresses are one; what then remains in one bank is served one after the other. A load of 8
     or 16 bytes takes half the passes if in every active pair of lanes (n, n ^ 1), or in every pair (n, n ^ 2), both
     read the same address.

@@ -26,7 +26,7 @@ _lock = threading.RLock()
 def take(functions: Mapping[str, Callable[..., Any]], device: str) -> None:
     """Let generated code call these functions, and what the compiler has for products that are not among them.
 
-    They are named by operator and form, such as ``mm.out``. Tensors of other devices than ``cuda``, or ``cpu``, are
+    They are named by operator and form, such as ``mm.out``. The device is ``cuda`` or ``cpu``; tensors of others are
     left to PyTorch.
     """
     global _ours

@@ -44,7 +44,7 @@ class Decision:
         self.gpu: Any = None  # the device; None for the host, and before the first call
         self.plan: Any = None  # what is launched; None for the host, and before the first call
         self.ordinal = HOST
-        # Of A, of B, of what is written and, where C is another tensor than that, of C.
+        # Of A, of B, of what is written and, where C is another tensor than that, of C: all but their addresses.
         self.metas: tuple[Meta, ...] = ()
         self.shape: tuple[int, ...] = ()  # of a new result
         self.strides: tuple[int, ...] = ()
@@ -71,8 +71,9 @@ def make(
 ) -> Decision:
     """Return the decision of a call of factors A and B, what is added, and what is written, which may be a new tensor.
 
-    If `out` is the same memory as `c`, C is updated in place. `result` is the type that is asked for of the product of
-    two factors of one 16-bit type; None for float32 factors.
+    `c` is None for an operator that adds nothing, and `out` for a new tensor. If both are the same memory, C is updated
+    in place. `result` is the type that is asked for of the product of two factors of one 16-bit type; None for float32
+    factors.
     """
     given = [x for x in (a, b, c, out) if x is not None]
     reason = _of_types(given, result)

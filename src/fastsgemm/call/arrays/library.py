@@ -232,11 +232,11 @@ def host_dtype(x: np.ndarray) -> DType | None:
 def at_address(
     address: int, shape: Sequence[int], strides: Sequence[int], owner: Any = None, kind: str = "<f4"
 ) -> np.ndarray:
-    """Return host memory as a NumPy array; strides are in elements, whose kind is one as of NumPy's array interface.
+    """Return host memory as a NumPy array that keeps `owner` alive, as the base of its base.
 
-    The base of its base is `owner`, which it keeps alive. A stride along an extent of 1 may be any number, also one
-    that NumPy has no room for. For tensors: `Tensor.numpy` would make the tensor's storage one that cannot be resized,
-    which FSDP does between its uses.
+    Strides are in elements, of a type as NumPy's array interface spells it. A stride along an extent of 1 may be any
+    number, also one that NumPy has no room for. For tensors: `Tensor.numpy` would make the tensor's storage one that
+    cannot be resized, which FSDP does between its uses.
     """
     item = int(kind[-1])
     steps = tuple(item * step if extent > 1 else item for extent, step in zip(shape, strides, strict=True))
