@@ -48,7 +48,7 @@ lint         the same without the tests
 nvrtc        run every rung on every simulated architecture with NVRTC 12 and NVRTC 13
 lowest       do that with NVRTC 12 alone, and test the lowest versions of all dependencies
 bench        run the benchmarks and write $(BENCH_JSON)
-bench-check  the same; fail if a figure fell by 5 % against docs/data/benchmarks.json
+bench-check  the same; fail if a figure fell by 5 % against the run on such a device in docs/data
 tables       write the tables and figures of README.md and docs/ from $(BENCH_JSON)
 counts       count what the rungs do on the simulated device, and write docs/ladder.md
 sass         count the instructions of the main loops of rungs 9 and 11, and write docs/sass.md; needs nvdisasm

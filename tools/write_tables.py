@@ -89,6 +89,13 @@ def read_data(root: Path) -> dict[str, Data | None]:
     return {name: json.loads(path.read_text("utf-8")) if path.exists() else None for name, path in paths.items()}
 
 
+def file_of(folder: Path, name: str, device: str) -> Path:
+    """Return the file for runs on a device: NAME.json, or NAME-DEVICE.json where that of the pages is of another."""
+    path = folder / f"{name}.json"
+    of_pages = not path.exists() or json.loads(path.read_text(encoding="utf-8"))["device"] == device
+    return path if of_pages else folder / f"{name}-{file_name(device)}.json"
+
+
 def _keep(run: Data, folder: Path) -> None:
     """Write what the tables need of a run; raise `ValueError` if it has nothing."""
     reduced = {"fp16x3": fp16x3.reduce(run)}
@@ -96,9 +103,7 @@ def _keep(run: Data, folder: Path) -> None:
         reduced["benchmarks"] = benchmarks.reduce(run)
     for name, data in reduced.items():
         if data is not None:
-            path = folder / f"{name}.json"
-            if path.exists() and json.loads(path.read_text(encoding="utf-8"))["device"] != data["device"]:
-                path = folder / f"{name}-{file_name(data['device'])}.json"
+            path = file_of(folder, name, data["device"])
             if name == "benchmarks" and path.exists():
                 benchmarks.keep_first_results(data, json.loads(path.read_text(encoding="utf-8")))
             path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
