@@ -13,9 +13,9 @@ def test_the_limits_are_those_of_the_tuner():
 
 
 def test_a_run_on_another_device_is_compared_with_the_shipped_configs():
-    rows = [{"rung": "pipelined", "times_shipped": each} for each in (1.0, 1.21)]
-    run = {"device": "NVIDIA X", "date": "2026-01-02", "seconds": 9, "shipped": "NVIDIA Y"}
-    run["rows"] = [*rows, {"rung": "skinny", "times_shipped": 1.5}, {"rung": "naive", "times_shipped": 9.0}]
+    found = [("pipelined", 1.0), ("pipelined", 1.21), ("pipelined", None), ("skinny", 1.5), ("naive", 9.0)]
+    run = {"device": "NVIDIA X", "arch": "sm_90", "date": "2026-01-02", "seconds": 8.6}
+    run["results"] = [{"rung": rung, "of_shipped": speed} for rung, speed in found]
     text = tuning.texts(run)["own-records"]
     assert "is 1.100 for rung `pipelined` on 2 problems and 1.500 for rung `skinny` on 1 problems." in text
-    assert "One NVIDIA X was tuned" in text and "in 9 seconds, 2026-01-02" in text and "of an NVIDIA Y" in text
+    assert "One NVIDIA X was tuned" in text and "in 9 seconds, 2026-01-02" in text and "of an NVIDIA H200" in text

@@ -69,7 +69,7 @@ def _losses(data: Data) -> list[str]:
     rows = [row for group in ("layouts", "large", "shapes") for row in data[group]]
     lines = _samples([row for row in rows if min(row["times_cublas"], row["times_ieee"]) < _FASTER])
     errors = [row["error"] / row["cublas_error"] for row in rows if _kernel(row) == "rung 11"]
-    most = f"with at most {max(errors):.2f} times the error of cuBLAS"
+    most = f"with at most {max(errors, default=0.0):.2f} times the error of cuBLAS"
     return [*lines, "", f"Rung 11 computed {len(errors)} of all {len(rows)}, {most}."]
 
 

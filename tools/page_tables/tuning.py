@@ -5,12 +5,13 @@ from __future__ import annotations
 import statistics
 
 from fastsgemm import rungs
+from fastsgemm.heuristics import database
 from fastsgemm.tuning import tuner
 from page_tables.markdown import NOT_MEASURED, Data
 
 
 def texts(run: Data | None) -> dict[str, str]:
-    """Return the texts by name; `run` has the speed of its records relative to those that are shipped."""
+    """Return the texts by name; `run` is what `fastsgemm tune --json` printed on a device without records."""
     limits = (
         f"A quick run takes at most {tuner.QUICK_SECONDS:g} seconds and the standard set {tuner.STANDARD_SECONDS:g}, "
         "divided among rungs and problems."
@@ -20,13 +21,15 @@ def texts(run: Data | None) -> dict[str, str]:
 
 def _own_records(run: Data) -> str:
     speeds = {
-        rung.name: [row["times_shipped"] for row in run["rows"] if row["rung"] == rung.name] for rung in rungs.DEFAULTS
+        rung.name: [row["of_shipped"] for row in run["results"] if row["rung"] == rung.name and row["of_shipped"]]
+        for rung in rungs.DEFAULTS
     }
     means = " and ".join(
         f"{statistics.geometric_mean(each):.3f} for rung `{name}` on {len(each)} problems"
         for name, each in speeds.items()
     )
+    shipped = database.shipped(run["arch"]).curves[0].device
     return (
-        f"One {run['device']} was tuned with the standard set in {run['seconds']} seconds, {run['date']}. Relative to "
-        f"the shipped configs, which are of an {run['shipped']}, the mean speed of those that it found is {means}."
+        f"One {run['device']} was tuned with the standard set in {run['seconds']:.0f} seconds, {run['date']}. Relative "
+        f"to the shipped configs, which are of an {shipped}, the mean speed of those that it found is {means}."
     )

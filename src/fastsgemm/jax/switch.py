@@ -225,7 +225,7 @@ def _reason(switch: Switch, precision: Any) -> str:
     algorithm = next((name for name, preset in _PRESETS.items() if precision == preset), None)
     if precision not in _ANY_HIGHEST and algorithm not in _FLOAT32:
         if algorithm is None:
-            return "its precision is not 'highest', and JAX's default is TF32"
+            return "its precision is not 'highest'"
         if switch.precision != "fp16x3":
             return f"{algorithm} was asked for, which precision fp16x3 replaces"
     return ""

@@ -87,6 +87,7 @@ class Outcome:
             "arch": self.device.arch,
             "driver": self.tools.driver,
             "nvrtc": self.tools.nvrtc,
+            "date": self.tools.date,
             "seconds": round(self.seconds, 1),
             "complete": self.complete,
             "stored": self.path and str(self.path),
