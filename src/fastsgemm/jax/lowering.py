@@ -82,10 +82,13 @@ def _device(ctx: Any) -> DeviceInfo:
     return info_of(first_use.open_device(devices[0].local_hardware_id))
 
 
+Call = tuple[Entry, Description]
+
+
 @lru_cache(maxsize=4096)
 def calls_of(
     info: DeviceInfo, request: Request, metas: tuple[Meta, ...], alpha: float | None, beta: float | None
-) -> tuple[tuple[tuple[Entry, Description], ...], int]:
+) -> tuple[tuple[Call, ...], int]:
     """Return the calls of a product on such a device, with its kernels compiled, and the bytes of their workspace.
 
     `metas` are those of A, B and C. An alpha or a beta of None is known when the program runs. Where beta is 0, there
