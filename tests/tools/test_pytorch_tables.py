@@ -53,16 +53,6 @@ def test_samples_of_pytorch_are_summed_up():
     assert "All 6 samples, with 8 calls that were replaced, agree to 1e-05;" in text and text.endswith(" 1.0e-07.")
 
 
-def test_work_on_several_devices_is_compared_with_one():
-    dtensor = {"size": 512, "devices": 2, "ms": {"one device": 10.0, "rows": 6.25}, "same bits": {"rows": True}}
-    mlp = {"width": 64, "batch": 32, "devices": 2, "ms": {"one device": 8.0, "all devices": 5.0}}
-    mlp["difference"] = {"result": 2e-6, "gradient": 1e-6}
-    text = pytorch.texts({"several_gpus": ABOUT | {"dtensor": dtensor, "mlp": mlp}})["pytorch-gpus"]
-    assert text.startswith("On 2 NVIDIA X,")
-    assert "| 512^3, one device | 10.0 |  |  |" in text and "| 512^3, rows | 6.2 | 80.0% | yes |" in text
-    assert "forward and backward, all devices | 5.0 | 80.0% | to 2e-06 |" in text
-
-
 def test_scaling_is_compared_with_one_device_and_says_what_limits():
     def run(devices, ms):
         times = dict.fromkeys(TIMES, ms)
@@ -70,9 +60,7 @@ def test_scaling_is_compared_with_one_device_and_says_what_limits():
         works = {name: {"ms": times, "shares": shares} for name in ("8^3, rows", "8 rows per device")}
         return {"devices": devices, "works": works}
 
-    dtensor = {"size": 512, "devices": 2, "ms": {"one device": 10.0}, "same bits": {}}
-    mlp = {"width": 64, "batch": 32, "devices": 2, "ms": {"one device": 8.0}, "difference": {"result": 2e-6}}
-    several = {"dtensor": dtensor, "mlp": mlp, "scaling": [run(1, 8.0), run(4, 2.5)]}
+    several = {"scaling": [run(1, 8.0), run(4, 2.5)]}
     several["differences"] = {"bits": {"4": []}, "losses": {"ieee": 1e-7}}
     text = pytorch.texts({"several_gpus": ABOUT | several})["pytorch-gpus"]
     assert "| 8^3, rows | 4 | 2.5 | 1.00 | 1.00 | 80.0% | products 75.0%, NCCL 12.5% |" in text

@@ -35,7 +35,7 @@ def _text(table: Callable[[Data], list[str]], program: Data) -> str:
 
 
 def _place(program: Data) -> str:
-    number = program["dtensor"]["devices"] if "dtensor" in program else "one"
+    number = program["scaling"][-1]["devices"] if "scaling" in program else "one"
     return f"On {number} {program['device']}, torch {program['torch']}, {program['date']}."
 
 
@@ -130,22 +130,10 @@ def _log_probability(head: Data) -> list[str]:
 
 
 def _gpus(several: Data) -> list[str]:
-    dtensor, mlp = several["dtensor"], several["mlp"]
-    bits = {name: "yes" if same else "no" for name, same in dtensor["same bits"].items()}
-    close = {name: f"to {max(mlp['difference'].values()):.0e}" for name in mlp["ms"]}
-    return [
-        *header("work", "ms", "share of the ideal", "same bits as one GPU"),
-        *_shared(f"{dtensor['size']}^3", dtensor, bits),
-        *_shared(f"MLP, width {mlp['width']}, batch {mlp['batch']}, forward and backward", mlp, close),
-        *(_scaling(several) if "scaling" in several else ()),
-    ]
-
-
-def _scaling(several: Data) -> list[str]:
     """Return a table with a line for each work and number of devices, and what the comparison with one device gave."""
     alone, *others = several["scaling"]
     columns = "devices", "PyTorch, ms", "ieee", "fp16x3", "ieee: share of the ideal", "ieee: the time is that of"
-    lines = ["", *header("work", *columns)]
+    lines = header("work", *columns)
     for work in alone["works"]:
         for run in (alone, *others):
             measured, number = run["works"][work], run["devices"]
@@ -163,14 +151,6 @@ def _scaling(several: Data) -> list[str]:
         "",
         f"In one order, the bits of a product {bits}. Losses differ from those of one device by: {losses}.",
     ]
-
-
-def _shared(what: str, work: Data, same: Mapping[str, str]) -> list[str]:
-    """Return a line for each way to share out a work; the first is that of one device."""
-    (first, alone), *others = work["ms"].items()
-    ideal = alone / work["devices"]
-    rows = [line(f"{what}, {name}", f"{ms:.1f}", _percent(ideal / ms), same[name]) for name, ms in others]
-    return [line(f"{what}, {first}", f"{alone:.1f}", "", ""), *rows]
 
 
 def _percent(share: float | None) -> str:

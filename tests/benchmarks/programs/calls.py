@@ -4,7 +4,7 @@ import statistics
 import time
 
 import torch
-from harness import PRODUCTS, products, wait
+from harness import PRODUCTS, in_order, products, wait
 
 import fastsgemm
 
@@ -78,7 +78,7 @@ def _in_turns(call, device, seconds):
     for turn in range(most):
         if turn >= least and time.perf_counter() > end:
             break
-        for name in PRODUCTS:
+        for name in in_order(turn):
             with products(name, device):
                 for _ in range(WARM_UP):
                     call()

@@ -7,7 +7,7 @@ import math
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -26,9 +26,24 @@ CYCLES_PER_MS = 2_000_000  # as many as the clock of a fast device makes
 WARMED = 3  # steps after the first: torch.compile(mode="reduce-overhead") captures its graphs in them
 
 
+@contextmanager
 def products(name, device):
-    """Return the context manager within which a program has these products."""
-    return nullcontext() if name == "PyTorch" else fastsgemm.torch.enabled(name, device=device)
+    """Give a program these products.
+
+    To turn the switch on is some milliseconds of Python, after which the host's caches hold nothing of the program. So
+    that the first steps are as slow for PyTorch's own products, the switch goes on and off before them.
+    """
+    with fastsgemm.torch.enabled("ieee" if name == "PyTorch" else name, device=device) as switch:
+        if name != "PyTorch":
+            yield switch
+    if name == "PyTorch":
+        yield None
+
+
+def in_order(turn):
+    """Return the kinds of products in the order of a turn: each is the first in every third turn."""
+    first = turn % len(PRODUCTS)
+    return PRODUCTS[first:] + PRODUCTS[:first]
 
 
 def training(model, loss, lr=1e-4):
@@ -125,7 +140,8 @@ def _in_turns(steps, device, seconds):
     for turn in range(most):
         if turn >= least and time.perf_counter() > end:
             break
-        for name, step in steps.items():
+        for name in in_order(turn):
+            step = steps[name]
             with products(name, device):
                 for _ in range(WARM_UP):
                     step()

@@ -252,6 +252,9 @@ def main():
                 with products(kind, device):
                     found["works"][name]["shares"][kind] = shares(place, step)
             del step
+            if place.rank == 0:
+                ms = ", ".join(f"{kind} {each:.1f}" for kind, each in found["works"][name]["ms"].items())
+                print(f"  {place.world} devices, {name}, ms: {ms}", flush=True)
         found["bits"] = bits(place, size["product"] // 4)
         found["losses"], found["parameters"] = losses(place, [size[name] for name in DECODER])
         if place.rank == 0:

@@ -1,4 +1,4 @@
-"""Work on several devices: the examples on all of them, and how it goes on from one to eight."""
+"""One work on one, two, four and eight devices, by `scaling.py`; and what a comparison with one device gives."""
 
 import json
 import os
@@ -11,13 +11,7 @@ from unittest import SkipTest
 import torch
 
 HERE = Path(__file__).resolve().parent
-EXAMPLES = HERE.parents[2] / "examples"
 COUNTS = (1, 2, 4, 8)
-RUNS = {  # name: program, and its options at full size
-    "dtensor": ("torch_dtensor.py", ("--size", "16384")),
-    "mlp": ("torch_tensor_parallel.py", ("--width", "8192", "--batch", "8192")),
-    "fsdp": ("torch_fsdp.py", ("--width", "4096", "--batch", "4096")),
-}
 
 
 def measure(device, small, seconds):
@@ -25,23 +19,19 @@ def measure(device, small, seconds):
     if there < 2:
         raise SkipTest(f"needs 2 GPUs, and PyTorch sees {there}")
     counts = [count for count in COUNTS if count <= there]
-    # The programs take the GPUs that they see.
+    # The program takes the GPUs that it sees.
     environment = os.environ | ({} if device == "cuda" else {"CUDA_VISIBLE_DEVICES": "", "FASTSGEMM_DEVICE": "host"})
-    found = {
-        name: _run(EXAMPLES / program, counts[-1], () if small else sizes, environment)
-        for name, (program, sizes) in RUNS.items()
-    }
-    program, options = HERE / "scaling.py", ("--small",) if small else ()
-    runs = [_run(program, count, options, environment) for count in counts]
-    return found | {"scaling": runs, "differences": differences(runs)}
+    runs = [_run(count, small, environment) for count in counts]
+    return {"scaling": runs, "differences": differences(runs)}
 
 
-def _run(program, devices, options, environment):
-    """Run a program with a process per device, and return what it writes."""
+def _run(devices, small, environment):
+    """Run the program with a process per device, and return what it writes."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(devices)]
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / "found.json"
-        subprocess.run([*launcher, str(program), "--json", str(written), *options], check=True, env=environment)
+        options = ["--json", str(written), *(["--small"] if small else ())]
+        subprocess.run([*launcher, str(HERE / "scaling.py"), *options], check=True, env=environment)
         return json.loads(written.read_text())
 
 
