@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fastsgemm.measure.machine import in_words
@@ -31,6 +31,13 @@ def machine(data: Data) -> str:
     packages = [f"{name} {version}" for name, version in data.get("packages", {}).items()]
     first = (f"one {data['device']}", f"driver {data['driver']}", f"NVRTC {data['nvrtc']}")
     return ", ".join((*first, *packages, *in_words(data), data["date"]))
+
+
+def runs(data: Mapping[str, Data | None], name: str) -> Iterator[Data]:
+    """Yield the runs of one kind: that of the pages, then those of other devices, in files NAME-DEVICE.json."""
+    for file, run in sorted(data.items()):
+        if run is not None and (file == name or file.startswith(f"{name}-")):
+            yield run
 
 
 def fill(text: str, contents: Mapping[str, str]) -> str:
