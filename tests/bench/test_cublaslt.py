@@ -15,7 +15,7 @@ NOT_SUPPORTED = 15
 
 
 class Library:
-    """cublasLt with three algorithms: 7 is right, 8 errs and 9 cannot be launched. It is called as ctypes calls it."""
+    """cublasLt as ctypes calls it. Algorithm 7 is right, 8 errs, 9 is refused, 10 writes nothing, 11 has no config."""
 
     def __init__(self):
         self.made = []  # what was created; a handle is a place in it
@@ -55,8 +55,8 @@ class Library:
 
     def cublasLtMatmulAlgoGetIds(self, library, compute, scale, a, b, c, d, most, numbers, count):
         assert self._at(library) == "library" and (compute, scale, a, b, c, d) == (68, 0, 0, 0, 0, 0)
-        numbers[:4] = (7, 8, 9, 10)
-        count._obj.value = 4
+        numbers[:5] = (7, 10, 8, 9, 11)
+        count._obj.value = 5
         return 0
 
     def cublasLtMatmulAlgoInit(self, library, compute, scale, a, b, c, d, number, algorithm):
@@ -69,7 +69,7 @@ class Library:
         limited = chosen.get(0) == 1
         self.asked.append(results[0].algorithm.data[0] if limited else None)
         assert len({bytes(result.algorithm) for result in results}) == 1
-        if limited and results[0].algorithm.data[0] == 10:
+        if limited and results[0].algorithm.data[0] == 11:
             return NOT_SUPPORTED
         for place, tile in enumerate((0, 1)):
             number = results[0].algorithm.data[0] if limited else 7
@@ -88,7 +88,8 @@ class Library:
         number = algorithm._obj.data[0]
         if number == 9:
             return NOT_SUPPORTED
-        self._matrix(c, of_c)[...] = first @ second * (1.001 if number == 8 else 1.0)
+        if number != 10:
+            self._matrix(c, of_c)[...] = first @ second * (1.001 if number == 8 else 1.0)
         return 0
 
     def _matrix(self, address, of, transposed=0):
@@ -121,8 +122,8 @@ def test_every_config_computes_the_product_of_the_layout(torch, layout):
     c = torch.full((33, 17), math.nan)
     library = Library()
     works = cublaslt.CublasLt(library, 0).works(a, b, c)
-    assert library.asked == [None, 7, 8, 9, 10]
-    assert len(works) == 6  # the two that the product gets are the two of algorithm 7
+    assert library.asked == [None, 7, 10, 8, 9, 11]
+    assert len(works) == 8  # the two that the product gets are the two of algorithm 7
     works[0]()
     torch.testing.assert_close(c, a @ b)
     with pytest.raises(cublaslt.Refused, match="cublasLtMatmul returned status 15"):
@@ -138,10 +139,10 @@ def test_only_right_configs_are_timed_and_the_best_counts(torch, monkeypatch):
     stopwatch = GivenTimes(5.0, 4.0, 4.5, 6.0, 5.0, 9.0, 2.0, 1.0, 3.0, 2.5)  # the second config takes twice as long
     found = row(torch, monkeypatch, stopwatch)
     assert (found["M"], found["N"], found["K"], found["layout"]) == (33, 17, 40, "NT")
-    assert found["configs"] == 6 and found["first_pass_ms"] == [4.0, 9.0]
+    assert found["configs"] == 8 and found["first_pass_ms"] == [4.0, 9.0]
     assert (found["cublas_ms"], found["ms"], found["lt_ms"], stopwatch.timed) == (2.0, 1.0, 2.5, 4)
     shown = cublaslt.line(found)
-    assert shown.split() == ["33,17,40,NT", "2000.0", "2500.0", "1000.0", "2.00", "2.50", "2", "of", "6"]
+    assert shown.split() == ["33,17,40,NT", "2000.0", "2500.0", "1000.0", "2.00", "2.50", "2", "of", "8"]
 
 
 def test_a_wrong_result_of_ours_or_no_time_for_any_config_is_an_error(torch, monkeypatch):
