@@ -37,7 +37,7 @@ ROOMS = {
     "heuristics": "the tuning database, the cost model, and the choice of rung and config",
     "call": "one product: array libraries, checks, packing, split-K, launch",
     "sim": "the simulated device, which runs the compiled kernels without a GPU",
-    "measure": "stopwatch on a device, and cuBLAS to compare with",
+    "measure": "stopwatch on a device, cuBLAS to compare with, and facts of the machine",
     "tuning": "search, check, time and store configs; opens a device and tunes an unknown one",
     "host": "`sgemm` for arrays in host memory",
     "torch": "the operator in PyTorch, and the switch that replaces PyTorch's own products",

@@ -20,6 +20,7 @@ from pathlib import Path
 import generated
 from page_tables import (
     benchmarks,
+    cublaslt,
     fp16x3,
     half,
     headline,
@@ -37,10 +38,10 @@ from fastsgemm.heuristics.database import file_name
 
 ROOT = Path(__file__).resolve().parent.parent
 _FILES = (
-    "benchmarks", "counters", "counts", "fp16x3", "half", "hostile", "jax", "literature", "ncu", "order",
+    "benchmarks", "counters", "counts", "cublaslt", "fp16x3", "half", "hostile", "jax", "literature", "ncu", "order",
     "own_records", "pytorch", "sass", "symmetric",
 )  # fmt: skip
-_OF_SEVERAL = ("benchmarks", "fp16x3", "half", "symmetric")  # NAME-DEVICE.json has another device, for README.md
+_OF_SEVERAL = ("benchmarks", "cublaslt", "fp16x3", "half", "symmetric")  # NAME-DEVICE.json has another device
 NOT_ATTACKED = "*Not counted yet: run `make hostile`.*"
 
 
@@ -63,6 +64,7 @@ def contents(data: Mapping[str, Data | None]) -> dict[str, str]:
         | simulation.counters_texts(data["counters"])
         | machine_code.sass_texts(data["sass"])
         | machine_code.ncu_texts(data["ncu"])
+        | cublaslt.texts(data)
         | fp16x3.texts(data["fp16x3"])
         | order.texts(data["order"])
         | pytorch.texts(data["pytorch"])

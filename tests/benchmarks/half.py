@@ -23,7 +23,8 @@ sys.path[:0] = [str(HERE.parents[1] / "src"), str(HERE)]
 import symmetric  # noqa: E402
 import torch  # noqa: E402
 
-from fastsgemm import explain, sgemm, split  # noqa: E402
+from fastsgemm import device, explain, sgemm, split  # noqa: E402
+from fastsgemm.measure import machine  # noqa: E402
 
 ROWS = (1, 8, 64, 256, 512, 4096)
 SETS = {  # M, N, K and the types of A and B; B is a weight, stored (N, K)
@@ -92,8 +93,8 @@ def main() -> int:
             print(f"  {','.join(map(str, problem))}: {shown} us")
             torch.cuda.empty_cache()
     if given.json:
-        today, device = datetime.date.today().isoformat(), torch.cuda.get_device_name()
-        about = {"date": today, "device": device, "torch": torch.__version__}
+        today, name = datetime.date.today().isoformat(), torch.cuda.get_device_name()
+        about = {"date": today, "device": name, "torch": torch.__version__, **machine.facts(device.open_gpu(0))}
         given.json.write_text(json.dumps(about | {"rows": rows}, indent=1) + "\n")
     return 0
 

@@ -13,7 +13,7 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -43,14 +43,33 @@ _OTHERS = [
 PROBLEMS = dict.fromkeys(_NAMED, True) | {one: False for one in _OTHERS if one not in _NAMED}  # whether named
 
 
-def row(torch: Any, stopwatch: Any, problem: Problem, device: str = "cuda") -> dict[str, Any]:
-    """Check and time one problem: in one order, by default, and by cuBLAS, in turns."""
+def operands(torch: Any, problem: Problem, device: str) -> tuple[Any, Any]:
+    """Return normally distributed A and B."""
     M, N, K = problem.M, problem.N, problem.K
     torch.manual_seed(0)
     a, b = (
         torch.randn(shape[::-1], device=device).t() if letter == "T" else torch.randn(shape, device=device)
         for shape, letter in zip(((M, K), (K, N)), problem.layout, strict=True)
     )
+    return a, b
+
+
+def error_of(torch: Any, a: Any, b: Any) -> Callable[[Any], float]:
+    """Return what computes the error of C = A B: ||C - C64|| / ||C64|| on some rows, or NaN if C has a NaN."""
+    rows = torch.randperm(a.shape[0], device=a.device)[:CHECKED_ROWS]
+    exact = a[rows].double() @ b.double()
+    return lambda c: math.nan if c.isnan().any() else float((c[rows].double() - exact).norm() / exact.norm())
+
+
+def limit(K: int) -> float:
+    """Return the largest error of a float32 product; one that uses TF32 is far above it."""
+    return 2 * UNIT * math.sqrt(K)
+
+
+def row(torch: Any, stopwatch: Any, problem: Problem, device: str = "cuda") -> dict[str, Any]:
+    """Check and time one problem: in one order, by default, and by cuBLAS, in turns."""
+    M, N, K = problem.M, problem.N, problem.K
+    a, b = operands(torch, problem, device)
     results = {name: torch.full((M, N), math.nan, device=device) for name in ("", "default_", "cublas_")}
     works = [
         lambda: sgemm(a, b, C=results[""], batch_invariant=True),
@@ -59,10 +78,8 @@ def row(torch: Any, stopwatch: Any, problem: Problem, device: str = "cuda") -> d
     ]
     for work in works:
         work()
-    rows = torch.randperm(M, device=device)[:CHECKED_ROWS]
-    exact = a[rows].double() @ b.double()
-    errors = [float((c[rows].double() - exact).norm() / exact.norm()) for c in results.values()]
-    if not all(error <= 2 * UNIT * math.sqrt(K) for error in errors):  # one may be NaN
+    errors = [*map(error_of(torch, a, b), results.values())]
+    if not all(error <= limit(K) for error in errors):  # one may be NaN
         raise ValueError(f"{problem}: the errors are {errors}")
     times = map(statistics.median, stopwatch.samples(works, SECONDS))
     return {

@@ -21,7 +21,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ import torch
 from fastsgemm import device, sgemm
 from fastsgemm.bench import suite
 from fastsgemm.errors import FastsgemmError
+from fastsgemm.measure import cublas, machine
 
 SIZES = [(n, n) for n in (1024, 2048, 3000, 4096, 5000, 8192)] + [(4096, 65536), (1000, 20000)]
 ORDERS = {  # storage of A, and of C
@@ -40,7 +40,6 @@ ORDERS = {  # storage of A, and of C
     "A A^T, C column-major": ("N", "T"),
     "A A^T, both": ("T", "T"),
 }
-CUBLAS = ("libcublas.so.13", "libcublas.so.12", "libcublas.so.11")
 UPPER, TRANSPOSED, PLAIN = 1, 1, 0  # of cuBLAS
 FLUSHED = 256 << 20  # bytes
 LEAST_RUNS = 5
@@ -50,14 +49,7 @@ class Ssyrk:
     """The SSYRK of cuBLAS, which PyTorch has loaded; `available` says whether it was found."""
 
     def __init__(self) -> None:
-        self._library: Any = None
-        for name in (*CUBLAS, find_library("cublas")):
-            try:
-                self._library = ctypes.CDLL(name) if name else None
-            except OSError:
-                continue
-            if self._library is not None:
-                break
+        self._library: Any = cublas.loaded("cublas")
         if self._library is not None:
             self._handle = ctypes.c_void_p()
             self._succeed(self._library.cublasCreate_v2(ctypes.byref(self._handle)))
@@ -201,6 +193,7 @@ def main() -> None:
         "device": torch.cuda.get_device_name(),
         "date": datetime.date.today().isoformat(),
         "torch": torch.__version__,
+        **machine.facts(device.open_gpu(0)),
         "sizes": table(ssyrk, options.seconds),
         "random": drawn(options.random, options.seconds, ssyrk),
     }

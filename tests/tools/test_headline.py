@@ -30,6 +30,11 @@ def test_the_sentence_has_every_class_and_its_losses():
     assert "faster on 1 of 3." in text and text.endswith("on one NVIDIA H200, 2026-01-02.")
 
 
+def test_the_sentence_names_the_cublas_whose_heuristics_chose():
+    text = headline.texts(NOTHING | {"benchmarks": run(X) | {"cublas": "13.1.0"}, "fp16x3": split(X)})["headline"]
+    assert text.endswith("2026-01-02; the heuristics of cuBLAS 13.1.0 chose its kernels.")
+
+
 def test_figures_of_two_devices_are_kept_apart():
     data = NOTHING | {"benchmarks": run(X), "benchmarks-h100": run(H100, small=100.0), "fp16x3": split(H100)}
     texts = headline.texts(data)

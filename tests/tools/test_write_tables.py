@@ -114,6 +114,14 @@ def test_a_run_becomes_tables_and_kept_data(checkout, page):
     assert "host parts" not in (checkout / "docs" / "data" / "benchmarks.json").read_text()
 
 
+def test_a_run_says_its_cublas_and_the_limits_of_its_device_where_it_has_them(checkout, page):
+    run = made_up_run()
+    run["machine_info"]["facts"] = {"cublas": "13.1.0", "clock_mhz": 1980.0, "power_limit_w": 700.0}
+    words = "torch 2.9, cuBLAS 13.1.0, SM clock up to 1980 MHz, power limit 700 W, 2026-01-02"
+    assert words in between(page(run), "run")
+    assert json.loads((checkout / "docs" / "data" / "benchmarks.json").read_text())["cublas"] == "13.1.0"
+
+
 def test_times_to_the_first_result_are_kept_with_their_date():
     before = {"device": "X", "date": "2030-01-01", "first": [{"first": "sgemm, warm cache", "ms": 5.0}], "calls": []}
     data = {"device": "X", "date": "2030-02-02", "first": [], "calls": []}

@@ -3,7 +3,8 @@ from contextlib import contextmanager
 import pytest
 
 from fastsgemm import command_line
-from fastsgemm.tuning import contribution, tuner
+from fastsgemm.measure import machine
+from fastsgemm.tuning import tuner
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def cli(evaluator, data_folder, monkeypatch, capsys):
 
     monkeypatch.setattr("fastsgemm.device.open_gpu", lambda ordinal: evaluator.device)
     monkeypatch.setattr(tuner, "evaluating", on_fake)
-    monkeypatch.setattr(contribution, "clocks", lambda gpu: (None, None, None))
+    monkeypatch.setattr(machine, "clocks", lambda gpu: (None, None, None))
 
     def call(*arguments, command="tune"):
         try:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
@@ -9,6 +10,7 @@ from msgspec import structs
 from fastsgemm import device
 from fastsgemm.errors import DeviceError, RecordError
 from fastsgemm.heuristics import database, fp16x3_rates
+from fastsgemm.measure import machine
 from fastsgemm.tuning import contribution, tuner
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,8 +21,8 @@ CONTRIBUTED = sorted((ROOT / "contributions").glob("*.json"))
 @pytest.fixture
 def exported(cli, evaluator, tmp_path, monkeypatch):
     """A contribution of a tuning run on the fake device, and a function that verifies a changed one."""
-    monkeypatch.setattr(contribution, "clocks", lambda gpu: (1980.0, 3201.0, None))
-    monkeypatch.setattr(contribution, "cublas", lambda: "torch 2.11.0")
+    monkeypatch.setattr(machine, "clocks", lambda gpu: (1980.0, 3201.0, None))
+    monkeypatch.setattr(contribution, "library", lambda: "torch 2.11.0")
     evaluator.baseline_ms, evaluator.cublas_error = 0.05, 3e-7
     path = tmp_path / "contribution.json"
     code, _, err = cli(*TUNE, "--size", "1024,1024,1024,TN", "--export", str(path))
@@ -41,6 +43,14 @@ def verify(cli, tmp_path, monkeypatch):
         return cli("--verify", str(path), *options)
 
     return call
+
+
+def test_the_caller_of_cublas_is_named_with_both_versions(monkeypatch):
+    monkeypatch.setattr(
+        contribution, "sys", SimpleNamespace(modules={"cupy": SimpleNamespace(__name__="cupy", __version__="14")})
+    )
+    monkeypatch.setattr(contribution.cublas, "version", lambda: "13.1.0")
+    assert contribution.library() == "cupy 14, cuBLAS 13.1.0"
 
 
 def test_a_file_says_where_it_is_from(exported):
@@ -240,12 +250,6 @@ def test_a_sample_has_the_quickest_and_the_slowest_record():
     times = [one.ms for one in records if one.ms is not None]
     assert len(found) == contribution.SAMPLE
     assert found[0].ms == min(times) and found[-1].ms == max(times)
-
-
-def test_the_clocks_are_read_from_a_line_of_nvidia_smi():
-    assert contribution.parsed_clocks("1980, 3201, 700.00\n") == (1980.0, 3201.0, 700.0)
-    assert contribution.parsed_clocks("1590, 5001, [N/A]\n") == (1590.0, 5001.0, None)
-    assert contribution.parsed_clocks("") == (None, None, None)
 
 
 def test_every_contributed_file_is_in_order():

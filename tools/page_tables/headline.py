@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fastsgemm import known_devices
 from page_tables.benchmarks import LARGE, speeds
-from page_tables.markdown import NOT_MEASURED, Data, header, line
+from page_tables.markdown import NOT_MEASURED, Data, header, line, runs
 from page_tables.pytorch import step_times
 
 _GENERATIONS = {
@@ -41,13 +41,14 @@ def _sentence(run: Data, split: Data) -> str:
     small, memory, compute, big = (f"**{statistics.geometric_mean(group):.2f}**" for group in (*random, large))
     every = [*(speed for group in random for speed in group), *large]
     tensor = [float(row["times_cublas"]) for row in split["large"]]
+    chosen = f"; the heuristics of cuBLAS {run['cublas']} chose its kernels" if "cublas" in run else ""
     return (
         f"On random problems that were never tuned, `sgemm` has {small} times the speed of cuBLAS FP32 if they are "
         f"small, {memory} times if they are memory-bound, {compute} times if they are compute-bound, and {big} times "
         f'from {LARGE}; cuBLAS is faster on {_lost(every)} of these {len(every)}. With `precision="fp16x3"`, which '
         f"gets the accuracy of float32 from FP16 tensor cores, it has **{statistics.geometric_mean(tensor):.2f}** "
         f"times that speed from {LARGE}; cuBLAS is faster on {_lost(tensor)} of {len(tensor)}. These are geometric "
-        f"means on one {_same(run, split)}."
+        f"means on one {_same(run, split)}{chosen}."
     )
 
 
@@ -64,31 +65,24 @@ def _lost(ratios: Sequence[float]) -> int:
 
 def _rows(data: Mapping[str, Data | None]) -> Iterator[tuple[str, str, str, list[float]]]:
     """Yield device and date, problems, what they are compared with, and the speeds of each row of the table."""
-    for run in _runs(data, "benchmarks"):
+    for run in runs(data, "benchmarks"):
         for size, name in _SIZES.items():
             yield _place(run), name, "cuBLAS FP32", speeds([row for row in run["random"] if row["size"] == size])
         yield _place(run), f"large, {LARGE}", "cuBLAS FP32", speeds(run["large"])
-    for split in _runs(data, "fp16x3"):
+    for split in runs(data, "fp16x3"):
         large = [float(row["times_cublas"]) for row in split["large"]]
         yield _place(split), f"`fp16x3`, {LARGE}", "cuBLAS FP32", large
-    for half in _runs(data, "half"):
+    for half in runs(data, "half"):
         us = [row["us"] for row in half["rows"]]
         ratios = [one["cast, cuBLAS FP32"] / one["fp16x3"] for one in us]
         yield _place(half), "16-bit operands, `fp16x3`", "a cast and cuBLAS FP32", ratios
-    for symmetric in _runs(data, "symmetric"):
+    for symmetric in runs(data, "symmetric"):
         ms = [row["ms"] for row in (*symmetric["sizes"], *symmetric["random"])]
         yield _place(symmetric), "`sgemm(A, A.T)`", "SGEMM of cuBLAS", [one["cuBLAS"] / one["ieee"] for one in ms]
     for place, steps in step_times(data["pytorch"]).items():
         for precision in ("ieee", "fp16x3"):
             ratios = [ms["PyTorch"] / ms[precision] for ms in steps]
             yield place, f"PyTorch programs, `{precision}`", "PyTorch", ratios
-
-
-def _runs(data: Mapping[str, Data | None], name: str) -> Iterator[Data]:
-    """Yield the runs of one kind: that of the pages, then those of other devices, in files NAME-DEVICE.json."""
-    for file, run in sorted(data.items()):
-        if run is not None and (file == name or file.startswith(f"{name}-")):
-            yield run
 
 
 def _place(data: Data) -> str:
@@ -124,6 +118,6 @@ def _supported(data: Mapping[str, Data | None]) -> Iterator[str]:
 def _measurements(data: Mapping[str, Data | None]) -> Iterator[Data]:
     """Yield all that has a device and a date."""
     for name in ("benchmarks", "fp16x3", "half", "symmetric"):
-        yield from _runs(data, name)
+        yield from runs(data, name)
     yield from (data["order"] or {}).values()
     yield from (data["pytorch"] or {}).values()

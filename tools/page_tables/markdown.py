@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from fastsgemm.measure.machine import in_words
 
 NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a device.*"
 
@@ -20,14 +22,22 @@ def about(run: Data) -> Data:
         "driver": info["driver"],
         "nvrtc": info["nvrtc"],
         "packages": run["machine_info"]["packages"],
+        **run["machine_info"].get("facts", {}),
     }
 
 
 def machine(data: Data) -> str:
-    """Return the device, the versions and the date of a run; not every run uses other packages."""
+    """Return the device, the versions, the limits and the date of a run; not every run has all of them."""
     packages = [f"{name} {version}" for name, version in data.get("packages", {}).items()]
-    facts = (f"one {data['device']}", f"driver {data['driver']}", f"NVRTC {data['nvrtc']}", *packages, data["date"])
-    return ", ".join(facts)
+    first = (f"one {data['device']}", f"driver {data['driver']}", f"NVRTC {data['nvrtc']}")
+    return ", ".join((*first, *packages, *in_words(data), data["date"]))
+
+
+def runs(data: Mapping[str, Data | None], name: str) -> Iterator[Data]:
+    """Yield the runs of one kind: that of the pages, then those of other devices, in files NAME-DEVICE.json."""
+    for file, run in sorted(data.items()):
+        if run is not None and (file == name or file.startswith(f"{name}-")):
+            yield run
 
 
 def fill(text: str, contents: Mapping[str, str]) -> str:

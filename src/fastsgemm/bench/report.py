@@ -9,6 +9,7 @@ from typing import Any
 
 from fastsgemm.bench.comparison import Verdict
 from fastsgemm.bench.sets import SETS_OF_A_RUN
+from fastsgemm.measure import machine
 from fastsgemm.problem import FLOAT32, Problem, dtypes_of, spell
 
 Data = dict[str, Any]
@@ -19,11 +20,12 @@ def page(data: Data, compared: Sequence[Verdict] = (), old: Data | None = None) 
 
     A run is what `fastsgemm.bench.suite.run` returns and ``docs/data/benchmarks.json`` has.
     """
-    packages = ", ".join(f"{name} {version}" for name, version in data["packages"].items())
+    packages = (f"{name} {version}" for name, version in data["packages"].items())
+    facts = ", ".join((*packages, *machine.in_words(data), data["date"]))
     lines = [
         f"# fastsgemm beside cuBLAS FP32 on one {data['device']}",
         "",
-        f"Driver {data['driver']}, NVRTC {data['nvrtc']}, {packages}, {data['date']}.",
+        f"Driver {data['driver']}, NVRTC {data['nvrtc']}, {facts}.",
         "Every result was compared with float64 before it was timed. At a speed of 2, `sgemm` takes half the time of",
         "cuBLAS.",
         "",

@@ -13,6 +13,7 @@ from fastsgemm.bench.sets import SETS_OF_A_RUN
 from fastsgemm.bench.versus import Versus, compile_ahead
 from fastsgemm.device import Gpu
 from fastsgemm.errors import MissingExtraError
+from fastsgemm.measure import machine
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.progress import say, track
 from fastsgemm.tuning import first_use
@@ -61,6 +62,7 @@ def about(gpu: Gpu, torch: Any) -> dict[str, Any]:
         "driver": device.driver_text() or "unknown",
         "nvrtc": device.nvrtc_text(),
         "packages": {"torch": torch.__version__},
+        **machine.facts(gpu),
     }
 
 

@@ -1,1 +1,1 @@
-"""Device time and cuBLAS, for tuning and for the ladder."""
+"""Device time, cuBLAS and facts of the machine, for tuning, the ladder and the benchmark."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from fastsgemm.call.arrays import DeviceArray
+
+_MAJORS = (13, 12, 11)  # of CUDA
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,24 @@ def product(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline | None:
     It turns TF32 off for the whole process. An environment variable can override that, so check the result.
     """
     return _through_torch(a, b, c) or _through_cupy(a, b, c)
+
+
+def loaded(name: str) -> ctypes.CDLL | None:
+    """Return the library ``cublas`` or ``cublasLt`` that this process has loaded, for PyTorch, CuPy or JAX, or None."""
+    for major in _MAJORS:
+        with suppress(OSError, AttributeError):  # AttributeError: only Linux has RTLD_NOLOAD
+            return ctypes.CDLL(f"lib{name}.so.{major}", mode=os.RTLD_NOLOAD)
+    return None
+
+
+def version() -> str | None:
+    """Return the version of the cuBLAS that this process has loaded, such as ``13.1.0``; None without one."""
+    library = loaded("cublasLt")
+    if library is None:
+        return None
+    library.cublasLtGetVersion.restype = ctypes.c_size_t
+    number = library.cublasLtGetVersion()
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 def _through_torch(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline | None:

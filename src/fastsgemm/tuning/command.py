@@ -87,12 +87,13 @@ def _export(path: Path, outcome: Outcome, place: str) -> None:
 
     Whatever `fastsgemm tune --verify` will say against the file is said at once, while the device is still here.
     """
+    from fastsgemm.measure import machine
     from fastsgemm.tuning import contribution
 
     gpu = device.open_gpu(device.ordinal(place))
     with tuner.evaluating(gpu) as evaluator:
         checks = [contribution.check(evaluator, record) for record in contribution.sample(outcome.content.records)]
-    contribution.write(path, outcome, checks, contribution.clocks(gpu))
+    contribution.write(path, outcome, checks, machine.clocks(gpu))
     say(f"exported to {path}")
     for line in contribution.faults(*contribution.read(path)):
         say(f"as a contribution it would be refused: {line}")

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import math
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,10 +21,10 @@ from fastsgemm.heuristics import database, fp16x3_rates
 from fastsgemm.heuristics.curve_fit import with_numbers
 from fastsgemm.heuristics.database_entries import LISTS, Content, Measured, Record, place
 from fastsgemm.heuristics.fp16x3_rates import Rates
+from fastsgemm.measure import cublas
 from fastsgemm.problem import Problem, spell
 
 if TYPE_CHECKING:
-    from fastsgemm.device import Gpu
     from fastsgemm.tuning.evaluator import Evaluator
     from fastsgemm.tuning.outcome import Outcome
 
@@ -39,8 +36,6 @@ LARGEST_DIFFERENCE = 0.15  # of a time from its record
 _RESOLUTION = 0.002  # ms: differences below this say nothing, whatever their ratio
 _UNIT = 2.0**-24  # float32's unit roundoff
 _MOST_BYTES = 64 * 1024 * 1024
-_QUERY = ("clocks.max.sm", "clocks.max.memory", "power.limit")
-_QUERY_SECONDS = 10.0
 _NULL = msgspec.Raw(b"null")
 _SHIPPED = {"fitted", "search_limits", "candidates"}  # keys that only shipped files of the database have
 _KEYS = {"schema", "arch", "shared_limit", "records", "curves"}  # of every file
@@ -132,46 +127,19 @@ def check(evaluator: Evaluator, record: Measured) -> Check:
     return Check(record.rung, spell(problem), tuple(ms), tuple(cublas_ms), *errors)
 
 
-def cublas() -> str | None:
+def library() -> str | None:
     """Return the library through which this process calls cuBLAS, with the versions of both; None without one."""
     caller = next((sys.modules[name] for name in ("torch", "cupy") if name in sys.modules), None)
     if caller is None:
         return None
-    versions = [f"{caller.__name__} {caller.__version__}"]
-    for name in ("nvidia-cublas", "nvidia-cublas-cu12"):
-        with suppress(metadata.PackageNotFoundError):
-            versions.append(f"{name} {metadata.version(name)}")
-    return ", ".join(versions)
-
-
-def clocks(gpu: Gpu) -> tuple[float | None, float | None, float | None]:
-    """Return the highest clock and memory clock in MHz and the power limit in W; None where they are not known."""
-    command = ["nvidia-smi", f"--id={gpu.device.pci_bus_id}", f"--query-gpu={','.join(_QUERY)}"]
-    try:
-        done = subprocess.run(
-            [*command, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=_QUERY_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None, None, None
-    return parsed_clocks(done.stdout)
-
-
-def parsed_clocks(line: str) -> tuple[float | None, float | None, float | None]:
-    """Return the three numbers of a line of ``nvidia-smi``, None for each that is not a number."""
-    numbers: list[float | None] = []
-    for cell in line.split(","):
-        try:
-            numbers.append(float(cell))
-        except ValueError:
-            numbers.append(None)
-    first, second, third = (*numbers, None, None, None)[:3]
-    return first, second, third
+    version = cublas.version()
+    return f"{caller.__name__} {caller.__version__}" + (f", cuBLAS {version}" if version else "")
 
 
 def write(
     path: Path, outcome: Outcome, checks: Sequence[Check], numbers: tuple[float | None, float | None, float | None]
 ) -> None:
-    """Write a contribution: the outcome of a run, checks of a `sample` of its records, and the `clocks` of the device.
+    """Write a contribution: the outcome of a run, checks of a `sample` of its records, and `machine.clocks`.
 
     Raises
     ------
@@ -179,9 +147,9 @@ def write(
         The file cannot be written.
     """
     info, tools = outcome.device, outcome.tools
-    library = cublas() if any(one.cublas_ms for one in checks) else None
+    called = library() if any(one.cublas_ms for one in checks) else None
     made_on = Machine(
-        info.name, info.arch, info.multiprocessors, *numbers, tools.driver, tools.nvrtc, library, tools.date
+        info.name, info.arch, info.multiprocessors, *numbers, tools.driver, tools.nvrtc, called, tools.date
     )
     content = msgspec.Raw(database.dumps(outcome.content).encode())
     rates = _NULL if outcome.rates is None else msgspec.Raw(fp16x3_rates.dumps(outcome.rates).encode())

@@ -17,6 +17,9 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "support")]
 import harness  # noqa: E402
 import torch  # noqa: E402
 
+from fastsgemm import device  # noqa: E402
+from fastsgemm.measure import machine  # noqa: E402
+
 PROGRAMS = (
     "encoder", "decoder", "gpt2", "vision", "mlp", "newton_schulz", "shampoo", "pca", "neighbours", "relational_gnn",
     "equivariant", "gaussian_process", "compiled",
@@ -47,6 +50,7 @@ def main(arguments=None):
         "date": datetime.date.today().isoformat(),
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if given.device == "cuda" else "CPU",
+        **(machine.facts(device.open_gpu(0)) if given.device == "cuda" else {}),
     }
     failed = False
     for name in given.programs:

@@ -1,0 +1,51 @@
+"""What times depend on besides the device and our code: the version of cuBLAS, the clocks and the power limit."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fastsgemm.measure import cublas
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+
+_QUERY = {"clock_mhz": "clocks.max.sm", "memory_clock_mhz": "clocks.max.memory", "power_limit_w": "power.limit"}
+_QUERY_SECONDS = 10.0
+_TEXTS = {"cublas": "cuBLAS {}", "clock_mhz": "SM clock up to {:g} MHz", "power_limit_w": "power limit {:g} W"}
+
+
+def facts(gpu: Gpu) -> dict[str, Any]:
+    """Return ``cublas``, ``clock_mhz``, ``memory_clock_mhz`` and ``power_limit_w``, without those that are unknown."""
+    known = {"cublas": cublas.version(), **dict(zip(_QUERY, clocks(gpu), strict=True))}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def in_words(run: Mapping[str, Any]) -> list[str]:
+    """Return the facts of a run as a page shows them."""
+    return [text.format(run[name]) for name, text in _TEXTS.items() if name in run]
+
+
+def clocks(gpu: Gpu) -> tuple[float | None, float | None, float | None]:
+    """Return the highest clock and memory clock in MHz and the power limit in W; None where they are not known."""
+    command = ["nvidia-smi", f"--id={gpu.device.pci_bus_id}", f"--query-gpu={','.join(_QUERY.values())}"]
+    try:
+        done = subprocess.run(
+            [*command, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=_QUERY_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None, None, None
+    return parsed_clocks(done.stdout)
+
+
+def parsed_clocks(line: str) -> tuple[float | None, float | None, float | None]:
+    """Return the three numbers of a line of ``nvidia-smi``, None for each that is not a number."""
+    numbers: list[float | None] = []
+    for cell in line.split(","):
+        try:
+            numbers.append(float(cell))
+        except ValueError:
+            numbers.append(None)
+    first, second, third = (*numbers, None, None, None)[:3]
+    return first, second, third
