@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from fastsgemm.geometry.splitting import SPLIT_THREADS, Side, split_launch
+from fastsgemm.geometry.splitting import SPLIT_THREADS, Side, columns_share, split_launch
 from fastsgemm.problem import DType
 
 LONGEST = 2**31 - 2**16  # of M, N and K
@@ -94,3 +94,12 @@ def test_many_lines_of_16_bits_have_as_many_bytes_on_their_way_as_of_float32():
     assert keeps(4096, 6144, DType.F32) == (4, 512) and keeps(4096, 6144, DType.BF16) == (8, 256)
     assert keeps(256, 6144, DType.BF16) == (4, 512)  # few: the code would take longer to come from memory
     assert keeps(4096, 2048, DType.F16) == (8, 64) and keeps(1024, 1024, DType.BF16) == (4, 64)
+
+
+@pytest.mark.parametrize("sides", [[256], [617], [787, 1519], [8192], [20, 5000, 11], []])
+def test_the_share_of_a_device_that_is_busy(sides):
+    """Blocks begin one after the other on the SM that is free first; each takes as long as any other."""
+    ends = [0] * 132
+    for _ in range(sum(8 * -(-lines // 32) for lines in sides)):
+        ends[ends.index(min(ends))] += 1
+    assert columns_share(sides, 132) == pytest.approx(sum(ends) / max(1, 132 * max(ends)))

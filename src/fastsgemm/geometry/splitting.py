@@ -5,6 +5,7 @@ Pure arithmetic. A *line* is a row of A or a column of B.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -102,9 +103,13 @@ def _column_groups(side: Side) -> int:
     return covering(side.lines, _COLUMN_LINES)
 
 
-def columns_share(lines: int, multiprocessors: int) -> float:
-    """Return the share of a device with clusters that splitting so many strided lines of a long K keeps busy."""
-    return min(1.0, _MOST_CLUSTER * covering(lines, _COLUMN_LINES) / multiprocessors)
+def columns_share(sides: Sequence[int], multiprocessors: int) -> float:
+    """Return the share of a device with clusters that a launch keeps busy, which splits so many strided lines per side.
+
+    The lines are long, so that a block has an SM alone. The SMs without a block in the last wave wait for the others.
+    """
+    waves = sum(_MOST_CLUSTER * covering(lines, _COLUMN_LINES) for lines in sides) / multiprocessors
+    return waves / max(1, math.ceil(waves))
 
 
 def _column_tiles_of(K: int, cluster: int) -> int:

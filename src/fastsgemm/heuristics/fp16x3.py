@@ -255,15 +255,12 @@ def predicted_us(
         computing += steps_us + tile.tile_us
     reading = 1e-6 * blocks_of(K) * (M * geometry.line_bytes(a) + N * geometry.line_bytes(b)) / times.read_tb_s
     us = launch_us + float((computing**4 + reading**4) ** 0.25)
-    for lines, own, strided, dtype in (
-        (M, split[0], problem.layout[0] == "T", a), (N, split[1], problem.layout[1] == "N", b),
-    ):  # fmt: skip
-        if own:
-            rate = times.split_rows_tb_s
-            if strided:
-                rate = times.split_columns_tb_s * splitting.columns_share(lines, multiprocessors)
-            moved = 2 * ITEM * (known.split_halves if dtype else 1.0)
-            us += 1e-6 * moved * lines * K / rate
+    sides = [(M, problem.layout[0] == "T", a), (N, problem.layout[1] == "N", b)]  # lines, whether strided, and type
+    sides = [side for side, own in zip(sides, split, strict=True) if own]
+    busy = splitting.columns_share([lines for lines, strided, _ in sides if strided], multiprocessors)
+    for lines, strided, dtype in sides:
+        rate = times.split_columns_tb_s * busy if strided else times.split_rows_tb_s
+        us += 1e-6 * 2 * ITEM * (known.split_halves if dtype else 1.0) * lines * K / rate
     if t.parts > 1:
         us += 1e-6 * ITEM * M * N * (t.parts + 1) / times.reduce_tb_s
     return us + (any(split) + (t.parts > 1)) * times.kernel_us

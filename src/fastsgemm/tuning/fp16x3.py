@@ -8,6 +8,7 @@ times of 32 steps of k and of the rest of a tile are those with the least square
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import statistics
 import sys
@@ -49,8 +50,8 @@ _LONG = 8192  # lines and steps of k of the operands that are split and read
 _NARROW = 128  # lines of the other operand
 _ADDED = Problem(4096, 4096, 1024)  # whose partial sums are added
 _PARTS = 4  # of its K
-_SQUARE = 3840  # rows of a symmetric result
-_SHORT_K, _LONG_K = 512, 4  # the least K of a tile's products, and how many times as long the longest is
+_SYMMETRIC = Problem(3840, 3840, 512, symmetric=True)
+_SHORT_K, _LONG_K = 128, 2048  # of the products of a tile, if it serves them: with a longer one, its rest is a guess
 _LEAST = 1e-3  # of a time or a rate; a smaller one is noise
 _SECONDS = 0.04  # of each measurement, about
 _FLUSHES = 8  # take longer than the host takes to launch the kernels of a call
@@ -143,9 +144,7 @@ def _problems_of(device: DeviceInfo, tile: Tile) -> Iterator[Problem]:
     config = tile.config
     down = max(1, round(math.sqrt(device.multiprocessors * config.BN / config.BM)))
     across = max(1, device.multiprocessors // down)
-    short = max(_SHORT_K, tile.least_k)
-    long = min(_LONG_K * short, tile.most_k or _LONG_K * short)
-    for times, K in ((1, short), (1, long), (2, short), (2, long)):
+    for times, K in itertools.product((1, 2), (max(_SHORT_K, tile.least_k), min(_LONG_K, tile.most_k or _LONG_K))):
         M, N = times * down * config.BM, times * across * config.BN
         yield Problem(M, N, K, "NT", dtypes=_HALVES) if isinstance(config, HalfConfig) else Problem(M, N, K)
 
@@ -159,10 +158,10 @@ def _reduction_rate(known: Rates, tile: Tile, timer: Timer) -> float:
 
 def _mirrored(known: Rates, tile: Tile, timer: Timer) -> float:
     """Return the times of `tile_us` that the transposed store takes."""
-    problem = Problem(_SQUARE, _SQUARE, _SHORT_K, symmetric=True)
-    t = geometry.tiling(tile.config, _SQUARE, _SQUARE, _SHORT_K, False, known.multiprocessors, Sym.BOTH)
-    rest = heuristics.predicted_us(known, tile, t, problem, _NEITHER, known.multiprocessors)
-    us = timer.device(tile.config, problem, _NEITHER) - rest
+    M, N, K = _SYMMETRIC.M, _SYMMETRIC.N, _SYMMETRIC.K
+    t = geometry.tiling(tile.config, M, N, K, False, known.multiprocessors, Sym.BOTH)
+    rest = heuristics.predicted_us(known, tile, t, _SYMMETRIC, _NEITHER, known.multiprocessors)
+    us = timer.device(tile.config, _SYMMETRIC, _NEITHER) - rest
     return max(_LEAST, us / (-(-t.works // known.multiprocessors) * tile.tile_us))
 
 
