@@ -1,6 +1,7 @@
-// Rung 11 for two operands of one 16-bit type, on Hopper (sm_90a): bfloat16 or float16 as they lie, with
-// float32 results of float32's accuracy. The tensor cores take the elements themselves, so nothing is split,
-// scaled or repaired. What changed since 11_fp16x3.cu:
+// Rung 11 for 16-bit operands as they lie, on Hopper (sm_90a), with float32 results of float32's accuracy. Of
+// two bfloat16 or two float16 operands the tensor cores take the elements themselves, so nothing is split,
+// scaled or repaired. Beside bfloat16, A may be float32: those who multiply make three bfloat16 pieces of
+// each element, in registers. What changed since 11_fp16x3.cu:
 // - The operands are the caller's. A whole warpgroup copies them by cp.async, 16 bytes per thread, to their
 //   places in the 128-byte swizzle. There is no tensor map, so a CUDA graph or XLA can pass everything on as
 //   plain numbers. Each thread waits for its own copies and shows them to the tensor cores
@@ -8,15 +9,17 @@
 //   meanwhile.
 // - A stage has 64 steps of k, which are one chain: it is promoted to FP32 registers while the next one is
 //   computed. A tile of 256 columns has a chain for 64 of them at a time, so that all fit in the registers:
-//   what limits large products is how fast L2 fills shared memory, and a wider tile needs less of it.
+//   what limits large products is how fast L2 fills shared memory, and a wider tile needs less of it. So has
+//   one of 128 columns beside the pieces of A, the least of which come first in the chain.
 // - A warp lays what it stores in shared memory of its own.
 //
-// Assumes: both operands have k contiguous, lda and ldb are multiples of 8, and addresses of 16 bytes. A is
-// M x K, B is N x K. Of several parts of K, part p writes its plain sums to C + p * part_stride, for
-// reduce_parts.cu to add.
+// Assumes: both operands have k contiguous, and lines and addresses are multiples of 16 bytes. A is M x K, B
+// is N x K. Of several parts of K, part p writes its plain sums to C + p * part_stride, for reduce_parts.cu
+// to add.
 //
 // Grid: any number of blocks; best is min(SMs, tiles * parts). Block: THREADS. Dynamic shared memory: SHARED.
 #include "device/mbarrier.cuh"
+#include "device/bfloat16_pieces.cuh"
 #include "device/promoted_wgmma.cuh"
 #include "device/stage_ring.cuh"
 #include "device/global_memory.cuh"
@@ -27,20 +30,23 @@
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int BM = 128;     // rows of C per tile: 64 or 128, 64 per warpgroup
 constexpr int BN = 128;     // columns of C per tile: 16, 32, 64, 128 or 256
-constexpr int STAGES = 6;   // of the ring, (BM + BN) * 128 bytes each: at least 4; see SHARED
+constexpr int STAGES = 6;   // of the ring, (BM + BN) * 128 bytes each, twice BM with FLOAT_A: at least 4
 constexpr int GROUP_M = 8;  // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;  // 1: C is column-major
 constexpr int VEC_C = 4;    // floats per store: 4 if C and ldc have 16-byte alignment and TRANS_C = 0, else 1
 constexpr int SOURCE = 0;   // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 constexpr int SYM = 0;      // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
 constexpr int TYPE = 1;     // of the elements: 1: bfloat16, 2: float16
+constexpr int FLOAT_A = 0;  // 1: those of A are float32, and those of B bfloat16
 // constants:end
 
 constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
 constexpr int THREADS = 128 * (CONSUMERS + 1);
-constexpr int STEPS = 64;                  // of k in a stage, which are 128 bytes of a line
-constexpr int PIECE = BN > 128 ? 64 : BN;  // columns of a chain
-constexpr int STAGE_A = BM * 128, STAGE_B = BN * 128, STAGE = STAGE_A + STAGE_B;  // bytes
+constexpr int STEPS = 64;                                   // of k in a stage
+constexpr int PIECE = BN > (FLOAT_A ? 64 : 128) ? 64 : BN;  // columns of a chain
+using ElementA = ElementType<FLOAT_A ? 0 : TYPE>;
+constexpr int LINE_A = STEPS * sizeof(ElementA), LINE_B = STEPS * 2;  // bytes of a line in a stage
+constexpr int STAGE_A = BM * LINE_A, STAGE_B = BN * LINE_B, STAGE = STAGE_A + STAGE_B;  // bytes
 constexpr int SWIZZLE_PERIOD = 1024;  // bytes: tiles begin at multiples
 constexpr int SHARED =
     SWIZZLE_PERIOD + StageRing<STAGES, STAGE, 1>::BYTES + CONSUMERS * 4 * STORE_SCRATCH * 4;
@@ -54,7 +60,8 @@ static_assert(THREADS == 128 * (BM / 64 + 1), "the host launches as many");
 static_assert(STAGES >= 4, "a stage is filled again once the one after it is full");
 // rules:end
 static_assert(SHARED <= 232448, "a block has 227 KB of shared memory");
-static_assert(TYPE == 1 || TYPE == 2, "operands have 16 bits");
+static_assert(TYPE == 1 || (TYPE == 2 && !FLOAT_A), "operands have 16 bits, and float32 has bfloat16 pieces");
+static_assert(!FLOAT_A || BN <= 128, "the pieces of A fit in the registers");
 
 // The ring of stages, with what device/promoted_wgmma.cuh is compiled for.
 struct Ring : StageRing<STAGES, STAGE, 1> {
@@ -65,42 +72,48 @@ struct Ring : StageRing<STAGES, STAGE, 1> {
 struct Work {
     Tile tile;
     int part;
-    int first, stages;  // steps of k before the part, and its stages
+    int first, steps, stages;  // steps of k before the part, and its own; its stages
 
     __device__ __forceinline__ Work(int M, int N, int K, int part_steps, unsigned tiles, unsigned number)
         : tile(tile_of_block<BM, BN, GROUP_M, SYM>(M, N, number % tiles)),
           part(number / tiles),
           first(part * part_steps),
-          stages((min(part_steps, K - first) + STEPS - 1) / STEPS) {}
+          steps(min(part_steps, K - first)),
+          stages((steps + STEPS - 1) / STEPS) {}
 };
 
 using Layout = StoreLayout<BM, BN, TRANS_C, VEC_C, SYM>;
 
-// A thread's share of the lines of a tile: one piece of 16 bytes, eight steps of k, of every 16th line.
+// A thread's share of the lines of a tile: one piece of 16 bytes of every 16th line, or of every 8th of
+// floats.
+template <class Element>
 struct Lines {
-    const unsigned short *from;  // its piece of its first line
-    long long step;              // elements from one of its lines to the next
-    int left;                    // lines from its first one on that exist
+    static constexpr int COUNT = 16 / sizeof(Element);  // elements of a piece
+    static constexpr int PIECES = STEPS / COUNT, LINE = PIECES * 16, EVERY = 128 / PIECES;
 
-    static __device__ __forceinline__ int own_line() { return threadIdx.x % 128 / 8; }
-    static __device__ __forceinline__ int own_piece() { return threadIdx.x % 8; }
+    const Element *from;  // its piece of its first line
+    long long step;       // elements from one of its lines to the next
+    int left;             // lines from its first one on that exist
 
-    __device__ __forceinline__ Lines(const unsigned short *X, long long ld, int first, int lines, int k)
-        : from(X + (first + own_line()) * ld + k + own_piece() * 8),
-          step(16 * ld),
+    static __device__ __forceinline__ int own_line() { return threadIdx.x % 128 / PIECES; }
+    static __device__ __forceinline__ int own_piece() { return threadIdx.x % PIECES; }
+
+    __device__ __forceinline__ Lines(const Element *X, long long ld, int first, int lines, int k)
+        : from(X + (first + own_line()) * ld + k + own_piece() * COUNT),
+          step(EVERY * ld),
           left(lines - first - own_line()) {}
 
-    // Start copying COUNT lines of a stage to shared memory, of which `steps` steps of k exist.
-    template <int COUNT>
+    // Start copying LINES lines of a stage to shared memory, of which `steps` steps of k exist.
+    template <int LINES>
     __device__ __forceinline__ void copy(unsigned to, int steps) {
         const int line = own_line(), piece = own_piece();
-        const int bytes = max(0, min(16, 2 * (steps - piece * 8)));
-        to += line * 128 + (piece ^ line % 8) * 16;
+        const int bytes = max(0, min(16, int(sizeof(Element)) * (steps - piece * COUNT)));
+        to += line * LINE + (PIECES == 8 ? piece ^ line % 8 : Pieces::swizzled(piece, line)) * 16;
 #pragma unroll
-        for (int i = 0; i < COUNT; i += 16) {
+        for (int i = 0; i < LINES; i += EVERY) {
             const bool inside = i < left && bytes > 0;
-            const unsigned short *place = inside ? from + i / 16 * step : from;
-            cp_async_16_bytes(to + i * 128, place, inside ? bytes : 0);
+            const Element *place = inside ? from + i / EVERY * step : from;
+            cp_async_16_bytes(to + i * LINE, place, inside ? bytes : 0);
         }
         from += STEPS;
     }
@@ -116,15 +129,16 @@ __device__ __forceinline__ void announce(Ring &announced) {
 }
 
 // Copy what the tiles of this block need, stage after stage. By one warpgroup.
-__device__ __forceinline__ void copy_tiles(const unsigned short *A, long long lda, const unsigned short *B,
+__device__ __forceinline__ void copy_tiles(const ElementA *A, long long lda, const unsigned short *B,
                                            long long ldb, Ring ring, int M, int N, int K, int part_steps,
                                            unsigned tiles, unsigned works) {
     Ring announced = ring;
     int flying = 0;  // stages that were not announced yet
     for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
         const Work work(M, N, K, part_steps, tiles, number);
-        Lines a(A, lda, work.tile.m, M, work.first), b(B, ldb, work.tile.n, N, work.first);
-        int steps = min(part_steps, K - work.first);
+        Lines<ElementA> a(A, lda, work.tile.m, M, work.first);
+        Lines<unsigned short> b(B, ldb, work.tile.n, N, work.first);
+        int steps = work.steps;
 #pragma unroll 1
         for (int i = 0; i < work.stages; ++i, steps -= STEPS) {
             ring.wait_empty();
@@ -144,10 +158,33 @@ __device__ __forceinline__ void copy_tiles(const unsigned short *A, long long ld
     for (; flying > 0; --flying) announce(announced);
 }
 
+// Start the products of a stage with the columns of a chain. The first chain of a stage reads the floats of
+// A.
+template <class Element>
+__device__ __forceinline__ void multiply_stage(float (&chain)[PIECE / 2], Pieces &pieces, unsigned a,
+                                               unsigned b, bool first) {
+    if constexpr (sizeof(Element) == 2) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+            wgmma_mma_async<PIECE, TYPE>(chain, matrix_descriptor(a + k * STEP),
+                                         matrix_descriptor(b + k * STEP), k > 0);
+    } else {
+        if (first) {
+            wgmma_wait_group<0>();  // the products of the stage before have these registers
+            pieces.read(a);
+            wgmma_fence();
+        }
+#pragma unroll
+        for (int i = 0; i < 12; ++i)
+            wgmma_mma_async<PIECE>(chain, pieces.of[i / 4][i % 4], matrix_descriptor(b + i % 4 * STEP),
+                                   i > 0);
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    fastsgemm_half(const unsigned short *A, long long lda, const unsigned short *B, long long ldb, int M,
-                   int N, int K, int part_steps, float alpha, float beta, float *__restrict__ C,
-                   long long ldc, long long part_stride, const float *source, long long source_row,
+    fastsgemm_half(const ElementA *A, long long lda, const unsigned short *B, long long ldb, int M, int N,
+                   int K, int part_steps, float alpha, float beta, float *__restrict__ C, long long ldc,
+                   long long part_stride, const float *source, long long source_row,
                    long long source_column) {
     extern __shared__ unsigned char shared[];
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
@@ -172,16 +209,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
             const Work work(M, N, K, part_steps, tiles, number);
             float sum[BN / 2];
+            Pieces pieces;
             const auto start = [&](float (&chain)[PIECE / 2], const Ring::Group &group, int piece) {
-                const unsigned a = ring.data(group.stage[0]) + warpgroup * 64 * 128,
-                               b = ring.data(group.stage[0]) + STAGE_A + piece * PIECE * 128;
-#pragma unroll
-                for (int k = 0; k < 4; ++k)
-                    wgmma_mma_async<PIECE, TYPE>(chain, matrix_descriptor(a + k * STEP),
-                                                 matrix_descriptor(b + k * STEP), k > 0);
+                const unsigned data = ring.data(group.stage[0]);
+                multiply_stage<ElementA>(chain, pieces, data + warpgroup * 64 * LINE_A,
+                                         data + STAGE_A + piece * PIECE * LINE_B, piece == 0);
             };
             const auto last = multiply_chains<PIECE>(sum, ring, work.stages, start);
             ring.release(last);
+            repair(sum, A + work.first, lda, B + work.first, ldb, work.tile.m + 16 * warp, work.tile.n, M, N,
+                   work.steps);
             store_triangles<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
                                     work.tile.n, M, N, split ? 1.0f : alpha, nullptr, nullptr,
                                     split ? 0.0f : beta, C + work.part * part_stride, ldc, old);

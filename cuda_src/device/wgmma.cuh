@@ -2,11 +2,11 @@
 // is spread over the registers of its 128 threads: thread t holds, for j = 0 .. N / 8 - 1,
 //     d[4 j], d[4 j + 1]          row 16 (t / 32) + t % 32 / 4,        columns 8 j + 2 (t % 4) and the next
 //     d[4 j + 2], d[4 j + 3]      the row 8 below,                     the same columns
-// A is 64 x 16 and B is 16 x N, FP16 or bfloat16. Both have k contiguous ("K-major") in rows of 128 or 64
-// bytes, with the swizzle of that width: the 16-byte pieces of a row change places by an exclusive or with
-// its number modulo 8, or with half of that. A tile begins at a multiple of 1024 bytes. The products are
-// asynchronous. The order of use: wgmma_fence, any number of wgmma_mma_async, wgmma_commit_group, and later
-// wgmma_wait_group before D or the tiles are accessed.
+// A is 64 x 16 and B is 16 x N, FP16 or bfloat16; A may lie in registers. In memory both have k contiguous
+// ("K-major") in rows of 128 or 64 bytes, with the swizzle of that width: the 16-byte pieces of a row change
+// places by an exclusive or with its number modulo 8, or with half of that. A tile begins at a multiple of
+// 1024 bytes. The products are asynchronous. The order of use: wgmma_fence, any number of wgmma_mma_async,
+// wgmma_commit_group, and later wgmma_wait_group before D or the tiles are accessed.
 #pragma once
 
 // Return the matrix descriptor of a tile of K-major rows of so many bytes at this shared address: swizzled,
@@ -63,21 +63,25 @@ __device__ __forceinline__ void setmaxnreg_inc() {
 #define EIGHT(d, i)                                                                             \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
         "+f"(d[i + 6]), "+f"(d[i + 7])
-// D <- A B + (accumulate ? D : 0); `a`, `b` and `p` name the operands that follow those of D.
-#define WGMMA_OF(types, n, names, a, b, p, ...)                                                    \
+#define LISTED(...) __VA_ARGS__
+// D <- A B + (accumulate ? D : 0); `a`, `b` and `p` name the operands that follow those of D, `of_a` lists
+// A's, and `plain` says that nothing is negated or transposed.
+#define WGMMA_OF(types, plain, of_a, n, names, a, b, p, ...)                                       \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p                                             \
                  ", 0;\n"                                                                          \
                  "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." types " {" names "}, " a ", " b \
-                 ", p, 1, 1, 0, 0;\n}"                                                             \
+                 ", p, " plain ";\n}"                                                              \
                  : __VA_ARGS__                                                                     \
-                 : "l"(tile_a), "l"(tile_b), "r"(int(accumulate)))
-#define WGMMA(...)                              \
-    do {                                        \
-        if constexpr (TYPE == 1)                \
-            WGMMA_OF("bf16.bf16", __VA_ARGS__); \
-        else                                    \
-            WGMMA_OF("f16.f16", __VA_ARGS__);   \
+                 : LISTED of_a, "l"(tile_b), "r"(int(accumulate)))
+#define WGMMA(...)                                                           \
+    do {                                                                     \
+        if constexpr (TYPE == 1)                                             \
+            WGMMA_OF("bf16.bf16", "1, 1, 0, 0", ("l"(tile_a)), __VA_ARGS__); \
+        else                                                                 \
+            WGMMA_OF("f16.f16", "1, 1, 0, 0", ("l"(tile_a)), __VA_ARGS__);   \
     } while (false)
+#define WGMMA_REGISTERS(...) \
+    WGMMA_OF("bf16.bf16", "1, 1, 0", ("r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])), __VA_ARGS__)
 
 // TYPE is that of the elements: 1: bfloat16, 2: FP16.
 template <int N, int TYPE = 2>
@@ -97,4 +101,19 @@ __device__ __forceinline__ void wgmma_mma_async(float (&d)[N / 2], unsigned long
                       "," NAMES_56,
               "%64", "%65", "%66", EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24), EIGHT(d, 32),
               EIGHT(d, 40), EIGHT(d, 48), EIGHT(d, 56));
+}
+
+// The same of bfloat16 with A in registers, as device/bfloat16_pieces.cuh says. They keep their values until
+// the product is complete.
+template <int N>
+__device__ __forceinline__ void wgmma_mma_async(float (&d)[N / 2], const unsigned (&a)[4],
+                                                unsigned long long tile_b, bool accumulate) {
+    static_assert(N == 16 || N == 32 || N == 64, "written out for these widths");
+    if constexpr (N == 16)
+        WGMMA_REGISTERS(16, NAMES_0, "{%8,%9,%10,%11}", "%12", "%13", EIGHT(d, 0));
+    else if constexpr (N == 32)
+        WGMMA_REGISTERS(32, NAMES_0 "," NAMES_8, "{%16,%17,%18,%19}", "%20", "%21", EIGHT(d, 0), EIGHT(d, 8));
+    else if constexpr (N == 64)
+        WGMMA_REGISTERS(64, NAMES_0 "," NAMES_8 "," NAMES_16 "," NAMES_24, "{%32,%33,%34,%35}", "%36", "%37",
+                        EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24));
 }

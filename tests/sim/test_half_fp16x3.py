@@ -290,7 +290,7 @@ def test_the_swizzle_of_both_sides_must_agree(kernel, old, monkeypatch):
     assert worst(C, A, B, 1.0, 0.0, 0 * C) > 1000
 
 
-# Two operands of one type, as they lie: 11_half.cu
+# Two operands of one type, or bfloat16 and float32, as they lie: 11_half.cu
 
 DIRECT = {
     "fewest stages": HalfConfig(BM=128, BN=16, STAGES=4),
@@ -301,11 +301,23 @@ DIRECT = {
 }
 
 
-def as_they_lie(dtype, M, N, K, seed=0):
+LYING = ["bf16xbf16", "f16xf16", "bf16xf32", "f32xbf16"]
+
+
+def as_they_lie(pair, M, N, K, seed=0):
     """A and B with k contiguous, and lines that begin at multiples of 16 bytes."""
     draw, line = np.random.default_rng(seed), -(-K // 8) * 8
-    A, B = (of_type(dtype, draw.standard_normal((lines, line)))[:, :K] for lines in (M, N))
+    A, B = (
+        of_type(dtype, draw.standard_normal((lines, line)))[:, :K]
+        for lines, dtype in zip((M, N), DTYPES[pair], strict=True)
+    )
     return A, B.T, draw.standard_normal((M, N)).astype(np.float32)
+
+
+def taken_by(pair):
+    """The configs for such operands."""
+    mixed = DTYPES[pair].a is not DTYPES[pair].b
+    return [config for config in DIRECT.values() if not mixed or geometry.reads_mixed(config)]
 
 
 def directly(A, B, alpha, beta, C, config, source=None, machine=None, **how):
@@ -316,12 +328,13 @@ def directly(A, B, alpha, beta, C, config, source=None, machine=None, **how):
 
 
 @pytest.mark.sampled(every=7)
-@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
-@pytest.mark.parametrize("kind", DIRECT)
+@pytest.mark.parametrize(
+    ("pair", "kind"), [(pair, kind) for pair in LYING for kind in DIRECT if DIRECT[kind] in taken_by(pair)]
+)
 @pytest.mark.parametrize("shape", [(70, 130, 328), (9, 70, 523), (130, 40, 64), (64, 16, 1500), (1, 200, 40)])
-def test_they_are_multiplied_as_they_lie_within_the_bound(shape, kind, dtype):
+def test_they_are_multiplied_as_they_lie_within_the_bound(shape, kind, pair):
     """Also where K ends within a stage, or within 16 bytes, and where a block has several tiles."""
-    A, B, C = as_they_lie(dtype, *shape)
+    A, B, C = as_they_lie(pair, *shape)
     old, found = C.copy(), C.copy()
     files = directly(A, B, 0.7, -1.5, found, DIRECT[kind])
     assert files[0] == "11_half.cu" and {*files[1:]} <= {"reduce_parts.cu"}
@@ -336,18 +349,20 @@ def test_they_are_multiplied_as_they_lie_within_the_bound(shape, kind, dtype):
 def test_integers_are_exact_as_they_lie(kind, stages):
     draw = np.random.default_rng(1)
     A, B = (of_type(DType.BF16, draw.integers(-99, 99, (lines, 64 * stages))) for lines in (66, 30))
-    C = np.full((66, 30), np.nan, np.float32)
-    directly(A, B.T, 1.0, 0.0, C, DIRECT[kind])
-    np.testing.assert_array_equal(C, as_float32(A) @ as_float32(B).T)
+    for left in [A, as_float32(A)] if geometry.reads_mixed(DIRECT[kind]) else [A]:
+        C = np.full((66, 30), np.nan, np.float32)
+        directly(left, B.T, 1.0, 0.0, C, DIRECT[kind])
+        np.testing.assert_array_equal(C, as_float32(A) @ as_float32(B).T)
 
 
 def test_a_persistent_block_goes_on_with_its_next_tile():
     """One multiprocessor computes all tiles: the stages of the next are on their way while one is stored."""
     machine = rung_11.machine("sm_90", multiprocessors=1)
-    A, B, C = as_they_lie(DType.BF16, 200, 60, 300)
-    for config in DIRECT.values():
-        directly(A, B, 1.0, 0.0, C, config, machine=machine)
-        assert worst(C, A, B, 1.0, 0.0, 0 * C) < 6
+    for pair in ("bf16xbf16", "bf16xf32"):
+        A, B, C = as_they_lie(pair, 200, 60, 300)
+        for config in taken_by(pair):
+            directly(A, B, 1.0, 0.0, C, config, machine=machine)
+            assert worst(C, A, B, 1.0, 0.0, 0 * C) < 6
 
 
 @pytest.mark.sampled(every=5)
@@ -355,27 +370,32 @@ def test_a_persistent_block_goes_on_with_its_next_tile():
 @pytest.mark.parametrize("lying", ["row", "column", "matrix"])
 @pytest.mark.parametrize("order", "CF")
 def test_a_source_and_every_order_of_c(kind, lying, order):
-    A, B, C = as_they_lie(DType.BF16, 70, 40, 264)
-    source = {"row": C[5], "column": C[:, 7:8], "matrix": C.copy()}[lying]
-    old = np.broadcast_to(source, C.shape)
-    found = np.full_like(C, np.nan, order=order)
-    directly(A, B, 0.7, -1.5, found, DIRECT[kind], source)
-    assert worst(found, A, B, np.float32(0.7), -1.5, old) < 6
+    for pair in ["bf16xbf16", "bf16xf32", "f32xbf16"] if geometry.reads_mixed(DIRECT[kind]) else ["f16xf16"]:
+        A, B, C = as_they_lie(pair, 70, 40, 264)
+        source = {"row": C[5], "column": C[:, 7:8], "matrix": C.copy()}[lying]
+        old = np.broadcast_to(source, C.shape)
+        found = np.full_like(C, np.nan, order=order)
+        directly(A, B, 0.7, -1.5, found, DIRECT[kind], source)
+        assert worst(found, A, B, np.float32(0.7), -1.5, old) < 6
 
 
 @pytest.mark.parametrize("kind", DIRECT)
 def test_a_gram_product_as_it_lies(kind):
-    A, _, _ = as_they_lie(DType.BF16, 130, 8, 264)
+    A, _, _ = as_they_lie("bf16xbf16", 130, 8, 264)
     C = np.zeros((130, 130), np.float32)
     assert directly(A, A.T, 1.0, 0.0, C, DIRECT[kind])[0] == "11_half.cu"
     np.testing.assert_array_equal(C, C.T)
     assert worst(C, A, A.T, 1.0, 0.0, 0 * C) < 6
 
 
-def test_what_is_not_finite_needs_no_guard():
-    A, B, C = as_they_lie(DType.BF16, 70, 40, 100)
-    A[3, 5], A[66, 99], B[7, 9] = (of_type(DType.BF16, np.float32(x)) for x in (np.inf, -np.inf, np.nan))
-    directly(A, B, 1.0, 0.0, C, DIRECT["few rows"])
+@pytest.mark.parametrize("pair", ["bf16xbf16", "bf16xf32", "f32xbf16"])
+def test_what_is_not_finite_needs_no_guard(pair):
+    """A float32 infinity has no bfloat16 pieces, and 0 times the other operand's is a NaN: both are computed anew."""
+    A, B, C = as_they_lie(pair, 70, 40, 100)
+    B[5, 9] = of_type(DTYPES[pair].b, np.float32(0))
+    A[3, 5], A[66, 99] = (of_type(DTYPES[pair].a, np.float32(x)) for x in (np.inf, -np.inf))
+    B[7, 9], B[8, 20] = (of_type(DTYPES[pair].b, np.float32(x)) for x in (np.nan, np.inf))
+    directly(A, B, 1.0, 0.0, C, DIRECT["parts"])
     with np.errstate(invalid="ignore"):
         exact = as_float32(A) @ as_float32(B)
     finite = np.isfinite(exact)
@@ -384,7 +404,7 @@ def test_what_is_not_finite_needs_no_guard():
 
 
 def test_a_choice_reads_them_as_they_lie():
-    A, B, _ = as_they_lie(DType.F16, 150, 200, 400)
+    A, B, _ = as_they_lie("f16xf16", 150, 200, 400)
     C, report = sim.sgemm("fp16x3", None, A, B, precision="fp16x3")
     assert report.kernel == "fastsgemm_half" and worst(C, A, B, 1.0, 0.0, 0 * C) < 6
     batch = np.stack([A[:64], A[64:128]])
@@ -400,7 +420,7 @@ DIRECT_LEFT_OUT = {
     "wait for an empty stage": (EMPTY, "", KernelFault, None),
     "wait for a full stage": (FULL, "", KernelFault, None),
     "an arrival": ("ring.init(4,", "ring.init(3,", KernelFault, None),
-    "release": ("ring.release(last);\n            store", "store", EndlessWaitError, "never ends"),
+    "release": ("ring.release(last);\n            repair", "repair", EndlessWaitError, "never ends"),
     "too many stages under way": ("LAG = STAGES - 2", "LAG = STAGES - 0", EndlessWaitError, "never ends"),
 }  # fmt: skip
 
@@ -415,7 +435,7 @@ def test_what_must_not_be_left_out_as_they_lie(what, monkeypatch):
 
     kernel_texts.change(monkeypatch, edit, "11_half.cu")
     machine = rung_11.machine("sm_90", multiprocessors=1)
-    A, B, C = as_they_lie(DType.BF16, 130, 16, 2048)
+    A, B, C = as_they_lie("bf16xbf16", 130, 16, 2048)
     with pytest.raises(error, match=message):
         directly(A, B, 1.0, 0.0, C, DIRECT["few rows"], machine=machine)
 
@@ -424,6 +444,6 @@ def test_another_swizzle_is_another_product(monkeypatch):
     kernel_texts.change(
         monkeypatch, lambda text: text.replace("piece ^ line % 8", "piece ^ line / 2 % 8"), "11_half.cu"
     )
-    A, B, C = as_they_lie(DType.BF16, 64, 16, 128)
+    A, B, C = as_they_lie("bf16xbf16", 64, 16, 128)
     directly(A, B, 1.0, 0.0, C, DIRECT["few rows"])
     assert worst(C, A, B, 1.0, 0.0, 0 * C) > 1000

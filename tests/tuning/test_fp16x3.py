@@ -34,10 +34,12 @@ class FormulaTimer:
     def device(self, config, problem, split):
         self.seen.append(problem)
         known = self.rates
-        tile = next(tile for tile in known.all_tiles if tile.config == config.kernel)
+        tiles = known.tiles
         if isinstance(config, HalfConfig):
-            assert problem.layout == "NT" and str(problem.dtypes) == "bf16xbf16"
+            assert problem.layout == "NT" and str(problem.dtypes) in ("bf16xbf16", "f32xbf16")
+            tiles = known.lying(problem.dtypes).tiles
             split = (False, False)  # the kernel reads the operands as they lie
+        tile = next(tile for tile in tiles if tile.config == config.kernel)
         multiprocessors = self.device_info.multiprocessors
         sym = Sym.BOTH if problem.symmetric else Sym.WHOLE
         trans_c = not sym and heuristics.orientation(self.device_info, problem, config)
@@ -63,14 +65,17 @@ def test_the_rates_of_a_device_are_found(device):
     times = fp16x3_rates.Times(
         **{name: value * 1.02 ** (1 + place) for place, (name, value) in enumerate(numbers.items())}
     )
-    tiles, direct = other(shipped.tiles), shipped.direct
-    if direct is not None:
-        direct = structs.replace(direct, launch_us=1.3 * direct.launch_us, tiles=other(direct.tiles))
-    made_of = structs.replace(shipped, tiles=tiles, times=times, direct=direct)
+    lying = {
+        name: structs.replace(part, launch_us=1.3 * part.launch_us, tiles=other(part.tiles))
+        for name in ("direct", "mixed") if (part := getattr(shipped, name)) is not None
+    }  # fmt: skip
+    assert len(lying) == (2 if device is H200 else 0)
+    made_of = structs.replace(shipped, tiles=other(shipped.tiles), times=times, **lying)
     timer = FormulaTimer(device, made_of)
     found = fp16x3.measure(device, TOOLS, timer)
     assert (found.arch, found.device, found.driver, found.least_gflop) == (device.arch, device.name, TOOLS.driver, None)
-    assert direct is None or found.direct.launch_us == pytest.approx(direct.launch_us, rel=0.1)
+    for name, part in lying.items():
+        assert getattr(found, name).launch_us == pytest.approx(part.launch_us, rel=0.1)
     for one, expected in zip(found.all_tiles, made_of.all_tiles, strict=True):
         assert (one.config, one.least_k, one.most_k) == (expected.config, expected.least_k, expected.most_k)
         assert one.step_us == pytest.approx(expected.step_us, rel=0.02)
@@ -104,7 +109,7 @@ def test_tune_stores_what_it_measured(evaluator, data_folder):
 def test_the_plan_says_what_is_measured():
     assert plan_run(H200).rates and not plan_run(H200, quick=True).rates and not plan_run(H200, ["64"]).rates
     text = str(plan_run(H200, rung=11))
-    assert "rung fp16x3: the times of 16 tiles" in text and "problems" not in text
+    assert "rung fp16x3: the times of 23 tiles" in text and "problems" not in text
     with pytest.raises(ConfigError, match="leave the problems out"):
         plan_run(H200, [Problem(64, 64, 64)], rung="fp16x3")
     with pytest.raises(DeviceError, match="needs a device of sm_80 or later"):
@@ -114,12 +119,13 @@ def test_the_plan_says_what_is_measured():
         plan_run(H200, rung="naive")
 
 
-@pytest.mark.parametrize("number", range(len(fp16x3_rates.load("sm_90").direct.tiles)))
-def test_16_bit_operands_are_timed_as_they_lie(number, monkeypatch):
+@pytest.mark.parametrize("dtypes", ["bf16xbf16", "f32xbf16"])
+@pytest.mark.parametrize("number", range(len(fp16x3_rates.load("sm_90").mixed.tiles)))
+def test_16_bit_operands_are_timed_as_they_lie(number, dtypes, monkeypatch):
     timed = []
     monkeypatch.setattr(fp16x3, "multiply", lambda gpu, stream, request, given, *rest: timed.append((request, given)))
-    config = fp16x3_rates.load("sm_90").direct.tiles[number].config
-    problem = Problem(512, 256, 512, "NT", dtypes=DTYPES["bf16xbf16"])
+    config = fp16x3_rates.load("sm_90").lying(DTYPES[dtypes]).tiles[number].config
+    problem = Problem(512, 256, 512, "NT", dtypes=DTYPES[dtypes])
     given = [(4096 * place, meta) for place, meta in enumerate(variants.dense(problem), start=1)]
     fp16x3.Timer(None, None, lambda problem: (given, given))._work(config, problem, (False, False))()
     [(request, given)] = timed

@@ -1,4 +1,4 @@
-"""Rung 11 for two operands of one 16-bit type that lie so that tensor cores take them as they are: ``11_half.cu``."""
+"""Rung 11 for 16-bit operands that lie so that tensor cores take them as they are: ``11_half.cu``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastsgemm.geometry.layout import ITEM, line_vector
 from fastsgemm.geometry.matrix import Matrix
 from fastsgemm.heuristics.choice import Choice
 from fastsgemm.jit.source import spec
-from fastsgemm.problem import Sym
+from fastsgemm.problem import Dtypes, Sym
 
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
@@ -46,15 +46,16 @@ def add_product(
     (first, lda, rows), (second, ldb, columns) = operands
     constants = {
         "TRANS_C": int(t.trans_c), "VEC_C": vec, "SOURCE": min(vec, of_source.width) if of_source else 0,
-        "SYM": int(of_kernel), "TYPE": int(a.dtype),
+        "SYM": int(of_kernel), "TYPE": int(a.dtype or b.dtype), "FLOAT_A": int(a.dtype is not b.dtype),
     }  # fmt: skip
+    constants["STAGES"], shared_bytes = geometry.ring(config, Dtypes(operands[0][0].dtype, operands[1][0].dtype))
     draft.add(
         spec(geometry.file_of(config), config.compiled | constants), (t.grid,), config.threads,
         (
             first, lda, second, ldb, *map(np.int32, (rows, columns, K, BLOCK_K * t.part_blocks)), alpha, beta, into,
             ldc, M * N, of_source or 0, *strides,
         ),
-        writes=(Write(into, not of_kernel, read),), shared_bytes=config.shared_bytes, when=When.READS,
+        writes=(Write(into, not of_kernel, read),), shared_bytes=shared_bytes, when=When.READS,
     )  # fmt: skip
     if t.parts > 1:
         last = ONE_PRODUCT.with_source(source)

@@ -26,7 +26,9 @@ _ALIGNMENT = 256  # bytes: of every array in workspace
 REDUCE_THREADS = GUARD_THREADS = 256  # of a block of reduce_fp16x3.cu and of guard_fp16x3.cu
 _REDUCE_SIDE = 32  # rows and columns of a block of reduce_fp16x3.cu that adds up one triangle
 _DIRECT = "sm_90"  # the architecture of 11_half.cu
-_PIECE_BYTES, _PIECE = 16, 8  # that a thread of 11_half.cu copies at a time; in elements
+_PIECE_BYTES = 16  # that a thread of 11_half.cu copies at a time
+_LEAST_STAGES = 4  # of its ring
+_WIDEST_MIXED = 128  # columns of a tile whose other operand is float32
 _SCRATCH_BYTES = 1280  # through which a warp of 11_fp16x3.cu stores, where its rows of a stage have too few
 _SWIZZLE_PERIOD, _BARRIER_BYTES = 1024, 16  # of 11_fp16x3.cu: where tiles begin, and the two barriers of a stage
 _QUAD = 4  # columns of C that a thread of reduce_fp16x3.cu has
@@ -184,39 +186,57 @@ def tiling(
     return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tile, tiles, works, grid, sym, every_tile)
 
 
-def stage_bytes(config: SplitConfig, dtypes: Dtypes) -> int:
+def stage_bytes(config: TileConfig, dtypes: Dtypes) -> int:
     """Return the bytes of a stage where A and B, as the kernel takes them, are of operands of these types."""
-    return config.BM * line_bytes(dtypes.a) + config.BN * line_bytes(dtypes.b)
+    return config.STEPS // BLOCK_K * (config.BM * line_bytes(dtypes.a) + config.BN * line_bytes(dtypes.b))
 
 
-def ring(config: SplitConfig, dtypes: Dtypes) -> tuple[int, int]:
+def ring(config: TileConfig, dtypes: Dtypes) -> tuple[int, int]:
     """Return the stages of a ring of operands of these types, and the shared memory of a block in bytes.
 
-    Smaller stages are as many more as fit where those of float32 operands do, so that as much of memory is on its way.
+    As many stages fit as where those of the operands do that a config is for, float32 or of one 16-bit type. So as much
+    of memory is on its way.
     """
-    if dtypes.are_float32:
+    if dtypes.a is dtypes.b and bool(dtypes.a) is isinstance(config, HalfConfig):
         return config.STAGES, config.shared_bytes
     stage = stage_bytes(config, dtypes)
     if isinstance(config, Fp16x3MmaConfig):
         stages = config.shared_bytes // stage
         return stages, stages * stage
-    scratch = config.BM // 16 * _SCRATCH_BYTES if dtypes.a else 0  # of each warp that multiplies
+    # Of each warp that multiplies: in 11_fp16x3.cu its rows of a stage may serve.
+    scratch = config.BM // 16 * _SCRATCH_BYTES if dtypes.a or isinstance(config, HalfConfig) else 0
     stages = (config.shared_bytes - _SWIZZLE_PERIOD - scratch) // (stage + _BARRIER_BYTES)
     return stages, _SWIZZLE_PERIOD + stages * (stage + _BARRIER_BYTES) + scratch
 
 
-def is_direct(arch: str, a: Operand, b: Operand) -> bool:
-    """Return whether ``11_half.cu`` can read these operands as they lie: of one 16-bit type, k contiguous, aligned."""
-    lines = (a, b.transposed)
+def is_direct(arch: str, a: Operand, b: Operand, sym: Sym = Sym.WHOLE) -> bool:
+    """Return whether ``11_half.cu`` can read these operands as they lie: k contiguous, aligned, and of these types.
+
+    Both of one 16-bit type, or bfloat16 and float32 without symmetry.
+    """
+    lines, dtypes = (a, b.transposed), Dtypes(a.dtype, b.dtype)
+    if dtypes.a is dtypes.b:
+        known = dtypes.a > 0
+    else:
+        known = {*dtypes} == {DType.BF16, DType.F32} and not sym
     return (
-        arch == _DIRECT and a.dtype is b.dtype and a.dtype > 0
+        arch == _DIRECT and known
         and all(not each.how.trans and each.misalignment % _PIECE_BYTES == 0 for each in lines)
-        and all(step % _PIECE == 0 for each in lines for step in (each.how.ld, *each.steps))
+        and all(step * each.dtype.item % _PIECE_BYTES == 0 for each in lines for step in (each.how.ld, *each.steps))
     )  # fmt: skip
 
 
-def orientations(config: TileConfig) -> Iterator[bool]:
-    """Yield the values of TRANS_C that a config can be launched with."""
+def reads_mixed(config: HalfConfig) -> bool:
+    """Return whether ``11_half.cu`` can run with a config where one operand is float32."""
+    stages, _ = ring(config, Dtypes(DType.F32, DType.BF16))
+    return config.BN <= _WIDEST_MIXED and stages >= _LEAST_STAGES
+
+
+def orientations(config: TileConfig, dtypes: Dtypes) -> Iterator[bool]:
+    """Yield the values of TRANS_C that a config can be launched with, for A and B of these types."""
+    if isinstance(config, HalfConfig) and dtypes.a is not dtypes.b:  # the rows of the kernel's A are float32
+        yield not dtypes.b
+        return
     yield False
     if config.BM != config.BN:
         yield True

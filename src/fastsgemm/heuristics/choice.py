@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from fastsgemm import rungs
 from fastsgemm.config import HalfConfig
 from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
-from fastsgemm.errors import ConfigError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import DIMENSIONS
 from fastsgemm.geometry.fp16x3 import TileConfig, is_direct
@@ -28,8 +27,6 @@ from fastsgemm.request import Request
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
 __all__ = ["EXACT", "GIVEN", "NEAREST", "PREDICTED", "Choice", "Share", "choose", "choose_config", "ways"]
-
-_LYING = "operands of one 16-bit type in layout NT, with lines that begin at multiples of 16 bytes"
 
 
 def choose(
@@ -106,11 +103,11 @@ def _choose(
         layout = "NT"[a.how.trans] + "NT"[b.how.trans]
         dtypes = Dtypes(a.dtype, b.dtype)
         problem = Problem(c.shape[0], c.shape[1], a.shape[1], layout, math.prod(extents), dtypes=dtypes)
-        direct = is_direct(device.arch, a, b)
+        direct = is_direct(device.arch, a, b, sym)
         if request.config is not None:
             tile: TileConfig = request.config  # type: ignore[assignment]  # `fp16x3.check_config` saw to it
-            if isinstance(tile, HalfConfig) and not direct:
-                raise ConfigError(f"{tile!r} is for {_LYING}, got {dtypes}, {layout}")
+            if isinstance(tile, HalfConfig):
+                fp16x3.check_half(tile, problem, direct)
             trans_c = not sym and fp16x3.orientation(device, problem, tile)
             return Choice((), tile, trans_c, triangle=bool(sym))
         ieee = None if dtypes.are_float32 else _choose(device, request.ieee, a, b, c, extents)

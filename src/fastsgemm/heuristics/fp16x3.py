@@ -65,6 +65,19 @@ def check_config(device: DeviceTraits, config: TileConfig) -> None:
         raise ConfigError(f"illegal config for rung fp16x3 ({config}): {'; '.join(map(str, broken))}")
 
 
+def check_half(config: HalfConfig, problem: Problem, direct: bool) -> None:
+    """Raise `ConfigError` if a config for operands as they lie is not for those of a problem.
+
+    `direct` says whether they can be read so.
+    """
+    if not direct:
+        what = "bfloat16 and float32 or one 16-bit type in layout NT, with lines that begin at multiples of 16 bytes"
+        raise ConfigError(f"{config!r} is for operands of {what}, got {problem.dtypes}, {problem.layout}")
+    if problem.dtypes.a is not problem.dtypes.b and not geometry.reads_mixed(config):
+        why = "a tile is at most 128 columns wide there, and 4 stages with lines of float32 must fit"
+        raise ConfigError(f"{config!r} is not for {problem.dtypes}: {why}")
+
+
 @cached
 def choose(
     device: DeviceInfo,
@@ -83,7 +96,7 @@ def choose(
     request : Request
         Of precision fp16x3. With a rung, rung 11 is taken in any case.
     direct : bool
-        It can read the operands, of one 16-bit type, as they lie.
+        It can read the operands, some of 16 bits, as they lie.
     rival : (str, float or None), optional
         Rung and time of the IEEE kernel that would compute it. Default: that of dense float32 operands.
     """
@@ -100,12 +113,14 @@ def choose(
     to_split = not request.split[0], not request.split[1]
     if request.gram:  # the pairs of one operand are those of the other
         to_split = all(to_split), False
-    tiles = known.tiles
-    if direct and known.direct is not None:
-        tiles, to_split = known.direct.tiles, (False, False)
+    lying = known.lying(problem.dtypes) if direct else None
+    kernels = [] if lying is None else [(lying.tiles, (False, False))]
+    if lying is not known.direct or lying is None:  # beside float32, three products as they lie or two of split ones
+        kernels.append((known.tiles, to_split))
     # The whole of a Gram product can be computed with the bits of one triangle that is stored twice.
     whole = request.gram and request.sym is Sym.BOTH and known.least_gflop is None
-    way = _quickest(known, tiles, problem, to_split, device, request.sym, whole)
+    ways = (_quickest(known, tiles, problem, split, device, request.sym, whole) for tiles, split in kernels)
+    way = min(ways, key=_Way.order)
     ms = 1e-3 * way.least * problem.batch  # one product after the other
     tensor = replace(ieee, tile=way.config, trans_c=way.trans_c, triangle=triangle and not way.every_tile)
     if known.least_gflop is None:
@@ -146,11 +161,11 @@ def _times(quicker: float, slower: float) -> str:
 
 def orientation(device: DeviceTraits, problem: Problem, config: TileConfig) -> bool:
     """Return whether a config is launched on the transposed product: with fewer tiles."""
-    tiles = [
-        geometry.tiling(config, problem.M, problem.N, problem.K, trans_c, device.multiprocessors).tiles
-        for trans_c in (False, True)
-    ]
-    return config.BM != config.BN and tiles[1] < tiles[0]
+    M, N, K = problem.M, problem.N, problem.K
+    return min(
+        geometry.orientations(config, problem.dtypes),
+        key=lambda trans_c: geometry.tiling(config, M, N, K, trans_c, device.multiprocessors).tiles,
+    )
 
 
 class _Way(NamedTuple):
@@ -223,7 +238,7 @@ def _tilings(config: TileConfig, problem: Problem, multiprocessors: int, sym: Sy
         M, N, K = problem.M, problem.N, problem.K
         return geometry.tiling(config, M, N, K, trans_c, multiprocessors, sym, every_tile)
 
-    yield from map(tiling, (False,) if sym else geometry.orientations(config))
+    yield from map(tiling, (False,) if sym else geometry.orientations(config, problem.dtypes))
     if whole and config.SPLIT_K == 1 and isinstance(config, Fp16x3Config):
         yield tiling(False, every_tile=True)
 
@@ -247,8 +262,9 @@ def predicted_us(
     stores = 1 + (times.mirrored if t.sym is Sym.BOTH and t.parts == 1 and not t.every_tile else 0)
     a, b = problem.dtypes
     launch_us, products = times.launch_us, (3 - (a > 0) - (b > 0)) / 3  # of those that `step_us` has
-    if known.direct is not None and isinstance(tile.config, HalfConfig):
-        launch_us, products = known.direct.launch_us, 1.0
+    lying = known.lying(problem.dtypes)
+    if lying is not None and isinstance(tile.config, HalfConfig):
+        launch_us, products = lying.launch_us, 1.0
     steps_us = t.computed_blocks * tile.step_us * products
     computing = waves * (steps_us + stores * tile.tile_us)
     if t.every_tile:  # those that meet the diagonal are computed twice

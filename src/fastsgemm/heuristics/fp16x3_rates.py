@@ -19,14 +19,16 @@ from msgspec.json import Decoder
 from fastsgemm import private_files, resources, strict_json
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, HalfConfig
 from fastsgemm.errors import ConfigError, RecordError
-from fastsgemm.geometry.fp16x3 import TileConfig
+from fastsgemm.geometry.fp16x3 import TileConfig, reads_mixed
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.database_entries import GENERIC, Date, Extent, Multiprocessors, Text
+from fastsgemm.problem import Dtypes
 from fastsgemm.progress import warn
 
 _FOLDER = "fp16x3"  # in the tuning database, and in the user's data folder
 _HOPPER = "sm_90"  # the architecture with wgmma
+_LYING = "direct", "mixed"  # the parts of a file for operands as they lie
 _MOST_BYTES = 1 << 20  # of a file: a shipped one has 2 kB
 Positive = Annotated[float, Meta(ge=1e-9, le=1e9)]  # so that a predicted time is a finite number
 
@@ -71,7 +73,7 @@ class Times(_Part, frozen=True):
 
 
 class Direct(_Part, frozen=True):
-    """What the kernel takes that multiplies two operands of one 16-bit type as they lie."""
+    """What the kernel takes that multiplies operands as they lie."""
 
     launch_us: Positive  # microseconds on the device of a call, without its tiles
     tiles: Annotated[tuple[Tile, ...], Meta(min_length=1)]
@@ -94,12 +96,17 @@ class Rates(_Part, frozen=True, kw_only=True):
     nvrtc: Text
     date: Date
     tiles: Annotated[tuple[Tile, ...], Meta(min_length=1)]
-    direct: Direct | None = None  # None: the architecture has no kernel for it
+    direct: Direct | None = None  # operands of one 16-bit type; None: the architecture has no kernel for it
+    mixed: Direct | None = None  # bfloat16 and float32; None as well
 
     @property
     def all_tiles(self) -> tuple[Tile, ...]:
         """Those of all kernels of products."""
-        return self.tiles if self.direct is None else self.tiles + self.direct.tiles
+        return sum((part.tiles for name in _LYING if (part := getattr(self, name)) is not None), self.tiles)
+
+    def lying(self, dtypes: Dtypes) -> Direct | None:
+        """Return what is known of the kernel that multiplies operands of these types as they lie."""
+        return self.direct if dtypes.a is dtypes.b else self.mixed
 
 
 _DECODER = Decoder(Rates)
@@ -152,13 +159,13 @@ def save(rates: Rates) -> Path:
 
 def dumps(rates: Rates) -> str:
     """Return the text of a file: a header, then one line per tile."""
-    direct = "" if rates.direct is None else f',\n"direct": {_dumped(rates.direct)}'
-    return f"{_dumped(rates, direct)}\n"
+    lying = (f',\n"{name}": {_dumped(part)}' for name in _LYING if (part := getattr(rates, name)) is not None)
+    return f"{_dumped(rates, ''.join(lying))}\n"
 
 
 def _dumped(part: Rates | Direct, rest: str = "") -> str:
     """Return the text of what has tiles: its other fields, the tiles, and `rest`."""
-    header = {name: value for name, value in to_builtins(part).items() if name not in ("tiles", "direct")}
+    header = {name: value for name, value in to_builtins(part).items() if name not in ("tiles", *_LYING)}
     tiles = ",\n".join(json.dumps(to_builtins(one) | {"constants": one.config.compiled}) for one in part.tiles)
     return f'{json.dumps(header)[:-1]},\n"tiles": [\n{tiles}\n]{rest}}}'
 
@@ -193,22 +200,25 @@ def parse(path: Path, text: bytes) -> Rates:
     """
     try:
         rates: Rates = strict_json.decode_with(_DECODER, text)
-        parts = (rates,) if rates.direct is None else (rates, rates.direct)
-        for part in parts:
+        for part in (rates, rates.direct, rates.mixed):
+            if part is None:
+                continue
             for tile in part.tiles:
-                _check(tile.config, rates.arch, part is rates.direct)
+                _check(tile.config, rates.arch, part is not rates, part is rates.mixed)
             _refuse_gaps(part.tiles)
     except (ConfigError, RecordError) as error:
         raise RecordError(f"{path}: {error}") from error
     return rates
 
 
-def _check(config: TileConfig, arch: str, direct: bool) -> None:
+def _check(config: TileConfig, arch: str, direct: bool, mixed: bool) -> None:
     if type(config) not in kinds_of(arch) or isinstance(config, HalfConfig) is not direct:
         raise ConfigError(f"{arch} cannot run {config!r}")
     broken = config.violations(sys.maxsize)
     if broken:
         raise ConfigError(f"{config!r}: {broken[0]}")
+    if mixed and isinstance(config, HalfConfig) and not reads_mixed(config):
+        raise ConfigError(f"{config!r} is not for bfloat16 and float32")
 
 
 def _refuse_gaps(tiles: tuple[Tile, ...]) -> None:

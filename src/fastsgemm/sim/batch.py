@@ -33,9 +33,9 @@ class Batch(Lanes):
         self.parameters = parameters  # the bytes of the parameter space
         self.memory = memory  # of the whole launch
         self.counters = counters  # of the whole launch
-        self.shared = SharedMemory(blocks, shared_bytes, shared_grain, cluster)
-        self.cluster_arrived = np.zeros(self.count, np.bool_)  # at the barrier, and have not yet waited
         self.mbarriers = MemoryBarriers(self, shared_bytes)
+        self.shared = SharedMemory(blocks, shared_bytes, shared_grain, self.mbarriers, cluster)
+        self.cluster_arrived = np.zeros(self.count, np.bool_)  # at the barrier, and have not yet waited
         self.products = Products(self.count)  # the wgmma in flight
         self.copies = Copies(self.count, self.shared, memory)  # the cp.async in flight
 

@@ -1,4 +1,4 @@
-"""Memory barriers in shared memory (mbarrier), and what they put in order: bulk copies and the reads of wgmma.
+"""Memory barriers in shared memory (mbarrier), and what they put in order: copies, reads of them and those of wgmma.
 
 Every warp and every memory barrier of a block is an agent with a clock. Each warp stores, for each agent, the time up
 to which that agent's accesses are ordered before the warp's next access: its knowledge, as in a vector clock. A warp
@@ -9,11 +9,13 @@ A bulk copy is an access by its memory barrier at the end of the barrier's curre
 phase before it reads the data, and a warp must know of all reads of the old data before it starts a copy.
 
 What a warp copies by cp.async is an access by that warp, once its thread has waited for the copy and then executed a
-proxy fence (fence.proxy.async). So wgmma must not read it before, and not without knowledge of that access.
+proxy fence (fence.proxy.async). So neither wgmma nor a thread must read it before, and not without knowledge of that
+access. A thread need not wait for the fence on a device; the kernels do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -212,6 +214,30 @@ class MemoryBarriers:
                 what = what.replace("a bulk copy is in flight", "a copy was not waited for, or not fenced for it")
             lanes.fail(RaceError, at, nth, what)
         return written
+
+    def orders_read(self, lanes: Lanes, addresses: Array) -> Array:
+        """Return which executing lanes know of the copy that wrote where they read, and note that they read."""
+        ordered = np.zeros(len(addresses), np.bool_)
+        for block, here, warps, units in self._of_blocks(lanes, addresses):
+            writer = block.writer[units]
+            known = (writer != _NOBODY) & (block.known[warps, writer] >= block.written_at[units])
+            block.read_at[units, warps] = block.known[warps, warps]
+            ordered[here] = known
+        return ordered
+
+    def orders_write(self, lanes: Lanes, addresses: Array) -> Array:
+        """Return which executing lanes know of all reads of where they write."""
+        ordered = np.zeros(len(addresses), np.bool_)
+        for block, here, warps, units in self._of_blocks(lanes, addresses):
+            ordered[here] = (block.read_at[units] <= block.known[warps, : self._warps]).all(axis=1)
+        return ordered
+
+    def _of_blocks(self, lanes: Lanes, addresses: Array) -> Iterator[tuple[_Block, Array, Array, Array]]:
+        """Yield every block, with the executing lanes in it, their warps, and the units of their addresses."""
+        rows, warps = lanes.gather(lanes.row), lanes.gather(lanes.thread) // WARP
+        for row, block in self._blocks.items():
+            here = np.flatnonzero(rows == row)
+            yield block, here, warps[here], addresses[here].astype(np.int64) // UNIT
 
     def start_reading(self, row: int, units: Array) -> None:
         """Note that a product in flight reads these units of a block, each once."""

@@ -3,7 +3,7 @@
 Besides the bytes, it stores for every unit of four bytes (fewer if the kernel has narrower accesses) whether it was
 ever written, which thread wrote it and which read it since the last barrier, and whether an asynchronous copy to it is
 in flight. A warp barrier replaces these threads by their warp, because it orders earlier accesses for the threads of
-that warp and for no others.
+that warp and for no others. What memory barriers order, `MemoryBarriers` knows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fastsgemm.config import MAX_THREADS
 from fastsgemm.sim.clock import WARP
 from fastsgemm.sim.errors import MisalignedError, RaceError, SharedAccessError, UnwrittenSharedError
 from fastsgemm.sim.lanes import Array, Lanes, first_lane
+from fastsgemm.sim.memory_barriers import MemoryBarriers
 from fastsgemm.sim.ptx import Instruction
 from fastsgemm.sim.updates import update_in_turn
 
@@ -30,7 +31,8 @@ RANK_SHIFT = 24  # bit at which an address in a cluster's shared memory has the 
 class SharedMemory:
     """The shared memory of all blocks of a batch."""
 
-    def __init__(self, blocks: int, size: int, grain: int, cluster: int = 1) -> None:
+    def __init__(self, blocks: int, size: int, grain: int, mbarriers: MemoryBarriers, cluster: int = 1) -> None:
+        self._mbarriers = mbarriers
         self._cluster = cluster  # blocks of a cluster, which are next to each other
         self.size = size  # bytes of a block
         self.grain = grain  # bytes of the narrowest access, at most 4
@@ -57,7 +59,10 @@ class SharedMemory:
         self._check_known(lanes, at, address, units)
         self._check_updates(lanes, at, address, units, me, "reads")
         writer = self._writer[units]
-        self._refuse(lanes, at, address, _others(writer, me), writer, "reads", "wrote")
+        racing = _others(writer, me)
+        if self._mbarriers:
+            racing &= ~self._mbarriers.orders_read(lanes, address)[:, None]
+        self._refuse(lanes, at, address, racing, writer, "reads", "wrote")
         reader = self._reader[units]
         self._reader[units] = me
         many = (self._reader[units] != me) | _others(reader, me)
@@ -239,7 +244,10 @@ class SharedMemory:
         self._check_updates(lanes, at, address, units, me, "writes")
         writer, reader = self._writer[units], self._reader[units]
         self._refuse(lanes, at, address, _others(writer, me), writer, "writes", "wrote")
-        self._refuse(lanes, at, address, _others(reader, me), reader, "writes", "read")
+        racing = _others(reader, me)
+        if self._mbarriers and racing.any():
+            racing &= ~self._mbarriers.orders_write(lanes, address)[:, None]
+        self._refuse(lanes, at, address, racing, reader, "writes", "read")
         self._note_write(lanes, at, address, units)
         self._writer[units] = me
         together = self._writer[units]

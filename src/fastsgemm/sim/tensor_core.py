@@ -76,9 +76,7 @@ def _multiply(instruction: Instruction, index: int, slots: Slots, match: re.Matc
     def step(batch: Batch) -> None:
         check_whole_warps(batch, instruction)
         executing = slice(None) if batch.executing_warps is None else batch.executing_warps
-        quarters = [_halves(by_warp(batch, slot, np.uint32)[executing]) for slot in a]
-        rows = [np.concatenate(quarters[half::2], axis=2) for half in (0, 1)]  # registers 0 and 2 have rows 0 to 7
-        left = np.concatenate(rows, axis=1)
+        left = first_operand([by_warp(batch, slot, np.uint32)[executing] for slot in a])
         right = np.concatenate([_halves(by_warp(batch, slot, np.uint32)[executing]) for slot in b], axis=2)
         old = [by_warp(batch, slot, np.float32)[executing] for slot in c]
         result = multiply_add(left, right, from_fragments(old))
@@ -86,6 +84,13 @@ def _multiply(instruction: Instruction, index: int, slots: Slots, match: re.Matc
             batch.scatter(slot, values.view(stored))
 
     return step
+
+
+def first_operand(registers: list[Array]) -> Array:
+    """Return the (warps, 16, 16) float16 tiles of A that warps hold in four registers."""
+    quarters = [_halves(words) for words in registers]
+    rows = [np.concatenate(quarters[half::2], axis=2) for half in (0, 1)]  # registers 0 and 2 have rows 0 to 7
+    return np.concatenate(rows, axis=1)
 
 
 def from_fragments(registers: list[Array]) -> Array:

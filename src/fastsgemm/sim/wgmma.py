@@ -1,4 +1,4 @@
-"""wgmma: a warpgroup, four warps, multiplies two tiles that lie in shared memory.
+"""wgmma: a warpgroup, four warps, multiplies two tiles that lie in shared memory; the first may lie in its registers.
 
 The result is computed at once; `fastsgemm.sim.products` sees to it that nobody uses it, or overwrites the tiles, before
 the warpgroup has waited. Known are tiles with k contiguous and a swizzle of 128 or 64 bytes, which is that of their
@@ -16,12 +16,12 @@ import numpy as np
 from fastsgemm.sim.batch import Batch
 from fastsgemm.sim.clock import WARP
 from fastsgemm.sim.errors import BarrierError, SharedAccessError
-from fastsgemm.sim.family import Family, Step, operands, unknown
+from fastsgemm.sim.family import Family, Step, items, operands, unknown
 from fastsgemm.sim.lanes import Array
 from fastsgemm.sim.memory_barriers import UNIT as CHUNK  # 16 bytes, which swizzling moves together
 from fastsgemm.sim.ptx import Constant, Instruction, Kernel, Operand, Register, Vector
 from fastsgemm.sim.slots import Slots
-from fastsgemm.sim.tensor_core import K, from_fragments, multiply_add, to_fragments
+from fastsgemm.sim.tensor_core import K, first_operand, from_fragments, multiply_add, to_fragments
 from fastsgemm.sim.warp import by_warp
 
 _WARPS = 4  # of a warpgroup
@@ -31,6 +31,7 @@ _ROWS = 8  # one after the other; the description says where the next eight lie
 _ROW_BYTES = {1: 128, 2: 64}  # by the swizzle in a description
 _LINE_BITS, _CHUNK_BITS = 7, 4  # the bits of an address from here on number 128 bytes, and the chunks in them
 _PLAIN = (Constant(1), Constant(1), Constant(0), Constant(0))  # neither negated nor transposed
+_FRAGMENT = 4  # registers of a thread with its elements of A
 _PRODUCT = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(b?f16)\.\2")
 _MOVES = ("mov.f32", "mov.b32", "mov.u32")
 
@@ -62,7 +63,7 @@ def accumulators(kernel: Kernel) -> frozenset[Register]:
     moves = []
     for instruction in kernel.instructions:
         if _PRODUCT.fullmatch(instruction.opcode):
-            used |= set(_registers(instruction.operands[0]))
+            used |= {register for operand in instruction.operands[:2] for register in _registers(operand)}
         elif _is_move(instruction):
             moves.append(set(instruction.operands))
     if not used:
@@ -110,24 +111,30 @@ def _registers(operand: Operand) -> tuple[Register, ...]:
 
 
 def _product(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
-    target, first, second, condition, *rest = operands(instruction, 8)
+    in_registers = isinstance(instruction.operands[1], Vector)
+    target, first, second, condition, *rest = operands(instruction, 7 if in_registers else 8)
     columns, of_bfloat16 = int(match[1]), match[2] == "bf16"
-    if not isinstance(target, Vector) or len(target.items) != columns // 2 or tuple(rest) != _PLAIN:
+    if not isinstance(target, Vector) or len(target.items) != columns // 2 or (*rest,) != _PLAIN[: len(rest)]:
         raise unknown(instruction)
     sums = [(slots.register(item), slots.stored(item)) for item in target.items]
-    a, b = slots.reading(first, "u64"), slots.reading(second, "u64")
-    accumulate = slots.reading(condition, "pred")
+    fragment = [slots.register(item) for item in items(instruction, first, _FRAGMENT)] if in_registers else []
+    a = None if in_registers else slots.reading(first, "u64")
+    b, accumulate = slots.reading(second, "u64"), slots.reading(condition, "pred")
 
     def step(batch: Batch) -> None:
         groups = np.flatnonzero(check_warpgroups(batch, instruction))
         numbers = [slot for slot, _ in sums]
-        batch.products.start(batch, instruction, numbers)
-        left = _tiles(batch, instruction, a, groups, _M, of_bfloat16)
+        batch.products.start(batch, instruction, [*numbers, *fragment])
+        warps = np.repeat(np.isin(np.arange(batch.count // _LANES), groups), _WARPS)
+        if a is None:
+            left = first_operand([by_warp(batch, slot, np.uint32)[warps] for slot in fragment]).reshape(-1, _M, K)
+            left = _floats(left) if of_bfloat16 else left
+        else:
+            left = _tiles(batch, instruction, a, groups, _M, of_bfloat16)
         right = _tiles(batch, instruction, b, groups, columns, of_bfloat16)
         old = np.zeros((len(groups), _M, columns), np.float32)
         keeps = _uniform(batch, instruction, accumulate, groups)
         if keeps.any():
-            warps = np.repeat(np.isin(np.arange(batch.count // _LANES), groups), _WARPS)
             registers = [by_warp(batch, slot, np.float32)[warps] for slot in numbers]
             old = np.where(keeps[:, None, None], from_fragments(registers).reshape(old.shape), old)
         result = multiply_add(left, right, old).reshape(-1, _M // _WARPS, columns)
@@ -165,11 +172,16 @@ def _tiles(
         batch.products.read(batch.mbarriers, row, warps, units, lane)
         tile = batch.shared.get(row, address).view(np.float16)
         if of_bfloat16:
-            tile = (tile.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+            tile = _floats(tile)
         tiles.append(
             np.where(np.repeat(written.reshape(address.shape), CHUNK // 2, axis=1), tile, tile.dtype.type(np.nan))
         )
     return np.stack(tiles)
+
+
+def _floats(bits: Array) -> Array:
+    """Return bfloat16 numbers, given as if they were float16, as float32."""
+    return (bits.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def _places(instruction: Instruction, description: int, rows: int) -> Array:

@@ -31,7 +31,7 @@ from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.database_entries import Tools
 from fastsgemm.heuristics.fp16x3_rates import Direct, Rates, Tile, Times
-from fastsgemm.problem import DTYPES, Problem, Sym
+from fastsgemm.problem import DTYPES, FLOAT32, Dtypes, Problem, Sym
 from fastsgemm.request import of_call, resolve
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ Split = tuple[bool, bool]  # whether A and B are split in the call that is timed
 
 _NEITHER, _BOTH = (False, False), (True, True)
 _SMALL = Problem(64, 16, 256, "NT")  # takes what its kernels take; one splits both operands, on every device
-_HALVES = DTYPES["bf16xbf16"]
+_LYING = {"direct": DTYPES["bf16xbf16"], "mixed": DTYPES["f32xbf16"]}  # by the part of `Rates` that it is timed for
 _LONG = 8192  # lines and steps of k of the operands that are split and read
 _NARROW = 128  # lines of the other operand
 _ADDED = Problem(4096, 4096, 1024)  # whose partial sums are added
@@ -65,9 +65,8 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     first = next(tile for tile in tiles if tile.serves(_SMALL.K, device.shared_limit))
     config = first.config
     before, within = (timer.device(config, _SMALL, split) for split in (_NEITHER, _BOTH))
-    launch = _fit(device, first, timer, [_SMALL, *_problems_of(device, first)])[2]
+    launch, fitted = _tiles(device, tiles, timer, first)
     times = Times(launch, max(_LEAST, within - before), 0.0, math.inf, math.inf, math.inf, math.inf, 0.0)
-    fitted = tuple(_fitted(device, tile, timer, launch) for tile in tiles)
     known = Rates(
         schema=1,
         arch=device.arch,
@@ -81,8 +80,9 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
         **asdict(tools),
     )
     tile = next(tile for tile in fitted if tile.serves(_ADDED.K, device.shared_limit))
-    if shipped.direct is not None:
-        known = replace(known, direct=_direct(device, shipped.direct.tiles, timer))
+    for name, dtypes in _LYING.items():
+        if (part := getattr(shipped, name)) is not None:
+            known = replace(known, **{name: Direct(*_tiles(device, part.tiles, timer, part.tiles[0], dtypes))})
     known = _with(known, reduce_tb_s=_reduction_rate(known, tile, timer))
     known = _with(known, mirrored=_mirrored(known, tile, timer))
     known = _with(known, split_rows_tb_s=_split_rate(known, tile, "NN", timer))
@@ -91,20 +91,22 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     return _rounded(_with(known, host_us=timer.host(config, _SMALL, _BOTH)))
 
 
-def _direct(device: DeviceInfo, tiles: Sequence[Tile], timer: Timer) -> Direct:
-    """Return what the kernel of two 16-bit operands takes as they lie."""
-    problems = [dataclasses.replace(_SMALL, dtypes=_HALVES), *_problems_of(device, tiles[0])]
-    launch = _fit(device, tiles[0], timer, problems)[2]
-    return Direct(launch, tuple(_fitted(device, tile, timer, launch) for tile in tiles))
+def _tiles(
+    device: DeviceInfo, tiles: Sequence[Tile], timer: Timer, first: Tile, dtypes: Dtypes = FLOAT32
+) -> tuple[float, tuple[Tile, ...]]:
+    """Return the microseconds of a call without its tiles, as `first` has them, and the tiles with their times."""
+    small = dataclasses.replace(_SMALL, dtypes=dtypes)
+    launch = _fit(device, first, timer, [small, *_problems_of(device, first, dtypes)])[2]
+    return launch, tuple(_fitted(device, tile, timer, launch, dtypes) for tile in tiles)
 
 
 def _with(known: Rates, **times: float) -> Rates:
     return replace(known, times=replace(known.times, **times))
 
 
-def _fitted(device: DeviceInfo, tile: Tile, timer: Timer, launch: float) -> Tile:
+def _fitted(device: DeviceInfo, tile: Tile, timer: Timer, launch: float, dtypes: Dtypes) -> Tile:
     """Return a tile with its times, where a call takes `launch` microseconds besides."""
-    step, rest, _ = _fit(device, tile, timer, list(_problems_of(device, tile)), launch)
+    step, rest, _ = _fit(device, tile, timer, list(_problems_of(device, tile, dtypes)), launch)
     return replace(tile, step_us=max(_LEAST, step), tile_us=max(_LEAST, rest))
 
 
@@ -139,14 +141,14 @@ def _least_squares(matrix: NDArray[np.float64]) -> list[float]:
     return solution
 
 
-def _problems_of(device: DeviceInfo, tile: Tile) -> Iterator[Problem]:
+def _problems_of(device: DeviceInfo, tile: Tile, dtypes: Dtypes) -> Iterator[Problem]:
     """Yield products of one wave and of four, nearly square, so that tiles share what they read in L2."""
     config = tile.config
     down = max(1, round(math.sqrt(device.multiprocessors * config.BN / config.BM)))
     across = max(1, device.multiprocessors // down)
     for times, K in itertools.product((1, 2), (max(_SHORT_K, tile.least_k), min(_LONG_K, tile.most_k or _LONG_K))):
         M, N = times * down * config.BM, times * across * config.BN
-        yield Problem(M, N, K, "NT", dtypes=_HALVES) if isinstance(config, HalfConfig) else Problem(M, N, K)
+        yield Problem(M, N, K, "NN" if dtypes.are_float32 else "NT", dtypes=dtypes)
 
 
 def _reduction_rate(known: Rates, tile: Tile, timer: Timer) -> float:
@@ -195,10 +197,11 @@ def _rate(moved: float, us: float) -> float:
 def _rounded(known: Rates) -> Rates:
     """Return the same with the digits that mean something."""
     times = Times(**{name: _digits(value) for name, value in asdict(known.times).items()})
-    direct = known.direct
-    if direct is not None:
-        direct = Direct(_digits(direct.launch_us), _with_digits(direct.tiles))
-    return replace(known, times=times, tiles=_with_digits(known.tiles), direct=direct)
+    lying = {
+        name: Direct(_digits(part.launch_us), _with_digits(part.tiles))
+        for name in _LYING if (part := getattr(known, name)) is not None
+    }  # fmt: skip
+    return replace(known, times=times, tiles=_with_digits(known.tiles), **lying)
 
 
 def _with_digits(tiles: Sequence[Tile]) -> tuple[Tile, ...]:
