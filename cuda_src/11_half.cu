@@ -217,8 +217,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             };
             const auto last = multiply_chains<PIECE>(sum, ring, work.stages, start);
             ring.release(last);
-            repair(sum, A + work.first, lda, B + work.first, ldb, work.tile.m + 16 * warp, work.tile.n, M, N,
-                   work.steps);
+            repair(sum, pieces, A + work.first, lda, B + work.first, ldb, work.tile.m + 16 * warp,
+                   work.tile.n, M, N, work.steps);
             store_triangles<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
                                     work.tile.n, M, N, split ? 1.0f : alpha, nullptr, nullptr,
                                     split ? 0.0f : beta, C + work.part * part_stride, ldc, old);

@@ -2,9 +2,9 @@
 // significant bits in each. It takes three products then, exact ones, and nothing is scaled or written back.
 //
 // A piece has the upper 16 bits of what the pieces before it leave, so it is the exact sign, exponent and
-// first 8 bits of that, and each difference is exact. Bits below 2^-133, the least bfloat16 number, are lost.
-// An infinity leaves a NaN, and with an infinity of the other operand so do pieces that are zero: `repair`
-// computes the elements of C that are no finite numbers by FMAs.
+// first 8 bits of that, and each difference is exact. Two things are computed by FMAs instead (`repair`): the
+// rows of C of which a float has bits below 2^-133, the least bfloat16 number, or is an infinity or a NaN,
+// which leaves a NaN; and what is no finite number because a piece that is zero met an infinity.
 #pragma once
 #include "device/element.cuh"
 #include "device/shared_memory.cuh"
@@ -15,6 +15,7 @@
 struct Pieces {
     static constexpr int LINE = 256;  // bytes: 64 floats
     unsigned of[3][4][4];             // the lowest pieces first
+    unsigned left = 0;                // bits that the pieces leave of any float so far, in the lower half
 
     // The place of a 16-byte piece of a line. Four lines of a warp are read at a time, two pieces of each.
     static __device__ __forceinline__ int swizzled(int piece, int line) { return piece ^ line % 4 * 2; }
@@ -41,18 +42,22 @@ struct Pieces {
                 of[2][k][i] = take(x);
                 of[1][k][i] = take(x);
                 of[0][k][i] = take(x);
+                left |= __float_as_uint(x[0]) | __float_as_uint(x[1]);
             }
     }
 };
 
-// Compute what is no finite number anew: for the sums of a warp, whose first row and column of C these are,
-// over `steps` steps of k from the first of A, M x K, and of B, N x K, on.
+// Compute anew what must be: of the sums of a warp, whose first row and column of C these are, over `steps`
+// steps of k from the first of A, M x K, and of B, N x K, on.
 template <int COUNT>
-__device__ __forceinline__ void repair(float (&sum)[COUNT], const float *A, long long lda,
-                                       const unsigned short *B, long long ldb, int row, int column, int M,
-                                       int N, int steps) {
+__device__ __forceinline__ void repair(float (&sum)[COUNT], const Pieces &pieces, const float *A,
+                                       long long lda, const unsigned short *B, long long ldb, int row,
+                                       int column, int M, int N, int steps) {
     static_assert(COUNT <= 64, "a bit for each");
-    unsigned long long broken = 0;
+    unsigned left = pieces.left & 0xffffu;  // four lanes have read the rows of each sum
+    left |= __shfl_xor_sync(0xffffffffu, left, 1);
+    left |= __shfl_xor_sync(0xffffffffu, left, 2);
+    unsigned long long broken = left != 0 ? ~0ull : 0ull;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) broken |= static_cast<unsigned long long>(!isfinite(sum[i])) << i;
     const int lane = threadIdx.x % 32;
@@ -70,6 +75,6 @@ __device__ __forceinline__ void repair(float (&sum)[COUNT], const float *A, long
     }
 }
 template <int COUNT>
-__device__ __forceinline__ void repair(float (&)[COUNT], const unsigned short *, long long,
+__device__ __forceinline__ void repair(float (&)[COUNT], const Pieces &, const unsigned short *, long long,
                                        const unsigned short *, long long, int, int, int, int, int) {
 }  // has no pieces

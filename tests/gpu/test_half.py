@@ -103,14 +103,23 @@ def test_a_split_weight_gives_the_same_bits_and_is_no_larger(torch, normal, pair
 
 @pytest.mark.parametrize("pair", [("bfloat16", "float32"), ("bfloat16", "bfloat16")], ids="x".join)
 def test_what_no_fp16_number_is_the_guard_has(torch, normal, pair):
-    """Graded columns against graded rows, infinities and NaN."""
+    """Graded columns against graded rows, infinities, NaN, and what has no bfloat16 pieces; also as they lie."""
     a, b = normal(200, 512, dtype=pair[0]), normal(512, 150, dtype=pair[1])
     scale = torch.exp2(torch.randint(-60, 60, (512,), device="cuda").float())
     a, b = (a.float() * scale).to(a.dtype), (b.float() / scale[:, None]).to(b.dtype)
-    assert worst(torch, sgemm(a, b, precision="fp16x3", rung="fp16x3"), a, b) < 512
-    a[3, 5], b[7, 9] = float("inf"), float("nan")
-    found, exact = sgemm(a, b, precision="fp16x3", rung="fp16x3"), a.double() @ b.double()
-    assert torch.equal(found.isnan(), exact.isnan()) and torch.equal(found.isinf(), exact.isinf())
+    tiny, large = (b * 2.0**-60).to(b.dtype), (a * 2.0**60).to(a.dtype)
+    b_inf, a_inf = b.clone(), a.clone()
+    a_inf[3, 5], b_inf[7, 9], b_inf[8, 20], a_inf[11] = float("inf"), float("nan"), float("-inf"), 0
+    for how in "NT":
+        found = sgemm(a, laid_out(b, how), precision="fp16x3", rung="fp16x3")
+        assert worst(torch, found, a, b) < 512
+        found = sgemm(large, laid_out(tiny, how), precision="fp16x3", rung="fp16x3")
+        assert worst(torch, found, large, tiny) < 512
+        found, exact = (
+            sgemm(a_inf, laid_out(b_inf, how), precision="fp16x3", rung="fp16x3"),
+            a_inf.double() @ b_inf.double(),
+        )
+        assert torch.equal(found.isnan(), exact.isnan()) and torch.equal(found.isinf(), exact.isinf())
 
 
 def test_graphs_and_later_calls_give_the_same_bits(torch, normal):

@@ -104,6 +104,11 @@ def test_two_operands_that_lie_right_are_not_split():
     lying, turned = (chosen(f"512,4096,4096,{layout},bf16xbf16", request) for layout in ("NT", "NN"))
     assert lying.direct and not turned.direct and lying.ms < turned.ms
     assert not chosen("512,4096,4096,NT,bf16xf16", request).direct
+    router, square = "256,256,6144,NT,bf16xf32", "8192,8192,8192,NT,bf16xf32"
+    assert chosen(router, request).direct and not chosen(square, request).direct
+    for text in (router, square):  # an operand that was split before has the same bits
+        kept, before = chosen(text, request), chosen(text, of_call(request, (False, True)))
+        assert (kept.tile, kept.trans_c) == (before.tile, before.trans_c)
     assert not chosen(
         "4096,4096,4096,NT,bf16xbf16", resolve("fp16x3", precision="fp16x3"), known_devices.find("sm_80")
     ).direct

@@ -403,6 +403,15 @@ def test_what_is_not_finite_needs_no_guard(pair):
     assert np.isfinite(C[finite]).all()
 
 
+@pytest.mark.parametrize("kind", ["few rows", "parts"])
+def test_floats_with_bits_below_the_least_bfloat16_number_keep_them(kind):
+    A, B, C = as_they_lie("f32xbf16", 70, 40, 200)
+    A[::3] *= np.float32(2.0**-122)
+    B = of_type(DType.BF16, as_float32(B.T) * np.float32(2.0**60)).T
+    directly(A, B, 1.0, 0.0, C, DIRECT[kind])
+    assert worst(C, A, B, 1.0, 0.0, 0 * C) < 48
+
+
 def test_a_choice_reads_them_as_they_lie():
     A, B, _ = as_they_lie("f16xf16", 150, 200, 400)
     C, report = sim.sgemm("fp16x3", None, A, B, precision="fp16x3")

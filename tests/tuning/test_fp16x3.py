@@ -14,7 +14,7 @@ from fastsgemm.geometry.fp16x3 import tiling
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.database_entries import Tools
-from fastsgemm.problem import DTYPES, Problem, Sym
+from fastsgemm.problem import DTYPES, FLOAT32, Problem, Sym
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import fp16x3, tuner
 from fastsgemm.tuning.plan import plan_run
@@ -91,7 +91,7 @@ def test_the_rates_of_a_device_are_found(device):
 def test_a_tile_is_timed_with_what_it_serves():
     """Of 128 x 64, 512 to 2048 steps gave 1.7 us for what takes 2.1 on products of 64 to 400, on both devices."""
     for tile in fp16x3_rates.load("sm_90").all_tiles:
-        depths = {problem.K for problem in fp16x3._problems_of(H200, tile)}
+        depths = {problem.K for problem in fp16x3._problems_of(H200, tile, FLOAT32)}
         assert min(depths) == (256 if tile.least_k == 256 else 128) and max(depths) == 2048
         assert all(tile.serves(K, H200.shared_limit) for K in depths)
 

@@ -8,6 +8,7 @@ measured, it is the number of operations that decides.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -113,14 +114,17 @@ def choose(
     to_split = not request.split[0], not request.split[1]
     if request.gram:  # the pairs of one operand are those of the other
         to_split = all(to_split), False
-    lying = known.lying(problem.dtypes) if direct else None
-    kernels = [] if lying is None else [(lying.tiles, (False, False))]
-    if lying is not known.direct or lying is None:  # beside float32, three products as they lie or two of split ones
-        kernels.append((known.tiles, to_split))
     # The whole of a Gram product can be computed with the bits of one triangle that is stored twice.
     whole = request.gram and request.sym is Sym.BOTH and known.least_gflop is None
-    ways = (_quickest(known, tiles, problem, split, device, request.sym, whole) for tiles, split in kernels)
-    way = min(ways, key=_Way.order)
+    quickest = partial(_quickest, known, problem=problem, device=device, sym=request.sym, whole=whole)
+    way, lying = None, known.lying(problem.dtypes) if direct else None
+    if lying is not None:
+        way = quickest(lying.tiles, split=(False, False))
+        # Beside float32 three products as they lie, or two of operands that are split. What was split before does not
+        # count, because it must not change bits.
+        if lying is known.mixed and quickest(known.tiles, split=(True, True)).order() < way.order():
+            way = None
+    way = way or quickest(known.tiles, split=to_split)
     ms = 1e-3 * way.least * problem.batch  # one product after the other
     tensor = replace(ieee, tile=way.config, trans_c=way.trans_c, triangle=triangle and not way.every_tile)
     if known.least_gflop is None:
