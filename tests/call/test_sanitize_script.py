@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fastsgemm.geometry.layout import Meta, row_major
+from fastsgemm.problem import DType
 
 SCRIPT = Path(__file__).parents[1] / "gpu" / "sanitize.py"
 
@@ -14,12 +15,13 @@ SCRIPT = Path(__file__).parents[1] / "gpu" / "sanitize.py"
 class HostArray:
     """A `DeviceArray` in host memory."""
 
-    def __init__(self, shape, gpu, handle):
-        self.shape, self._values = shape, np.full(shape, np.nan, np.float32)
+    def __init__(self, shape, gpu, handle, dtype=DType.F32):
+        self.shape, self._dtype = shape, dtype
+        self._values = np.zeros(shape, np.uint16) if dtype else np.full(shape, np.nan, np.float32)
 
     @property
     def view(self):
-        return self._values.ctypes.data, Meta(self.shape, row_major(self.shape))
+        return self._values.ctypes.data, Meta(self.shape, row_major(self.shape), self._dtype)
 
     def upload(self, source):
         self._values[...] = source
@@ -39,10 +41,12 @@ def script(device, monkeypatch):
     monkeypatch.setattr(module, "DeviceArray", HostArray)
     monkeypatch.setattr(module, "Lent", lambda array, meta: None)
     monkeypatch.setattr(module, "fp16x3_configs", lambda gpu: [None])
+    every = module.ways_of_halves(device)
+    monkeypatch.setattr(module, "ways_of_halves", lambda gpu: [way for way in every if way[3] == "ieee"])
     return module
 
 
-@pytest.mark.parametrize("faults", ["faults_of_ieee", "faults_of_triangles"])
+@pytest.mark.parametrize("faults", ["faults_of_ieee", "faults_of_triangles", "faults_of_halves"])
 def test_nothing_is_wrong_and_what_is_wrong_is_found(script, device, monkeypatch, faults):
     find, generator = getattr(script, faults), np.random.default_rng(3)
     assert list(find(device, generator)) == []

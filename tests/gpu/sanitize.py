@@ -12,14 +12,16 @@ from itertools import product
 import numpy as np
 from msgspec import structs
 
-from fastsgemm import Fp16x3Config, PipelinedConfig, SkinnyConfig, device, rungs, split
+from fastsgemm import Fp16x3Config, HalfConfig, PipelinedConfig, SkinnyConfig, device, rungs, split
 from fastsgemm.call.arrays import DeviceArray
+from fastsgemm.call.arrays.library import BFLOAT16
 from fastsgemm.call.driver import multiply
 from fastsgemm.config import Fp16x3MmaConfig
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.heuristics import fp16x3_rates
-from fastsgemm.problem import Sym
+from fastsgemm.host import as_float32, write
+from fastsgemm.problem import DTYPES, DType, Sym
 from fastsgemm.request import resolve
 from fastsgemm.rungs import IEEE
 from fastsgemm.tuning.evaluator import Lent
@@ -55,6 +57,14 @@ WGMMA = [
     Fp16x3Config(BN=128, STAGES=7),
 ]
 MMA = [Fp16x3MmaConfig(), Fp16x3MmaConfig(64, 64, 32, 32, STAGES=4, SPLIT_K=2)]
+HALF = [  # for operands as they lie, ragged, thin and of whole tiles; some with parts of K
+    HalfConfig(BM=64, BN=16, STAGES=20),
+    HalfConfig(BM=64, BN=64, STAGES=12, SPLIT_K=2),
+    HalfConfig(BM=128, BN=128, STAGES=6),
+]
+LYING = [(65, 130, 152), (5, 136, 296), (132, 70, 96)]
+NUMPY = {DType.F32: np.float32, DType.BF16: BFLOAT16, DType.F16: np.float16}
+AS_THEY_LIE = ("bf16xbf16", "f16xf16", "bf16xf32", "f32xbf16")
 SQUARES = [(65, 150), (136, 96), (7, 33)]  # for symmetric results: N and K
 SYMMETRIC = [
     replace(PIPELINED[3], BM=bm, BN=bn, WM=32, WN=32, TM=8, TN=4, SPLIT_K=parts)
@@ -119,6 +129,43 @@ def wrong(gpu, values, stored, alpha, beta, rung, config=None, presplit=""):
     return not np.allclose(out, expected, rtol=1e-4, atol=1e-4)
 
 
+def of_type(dtype, values):
+    """The values, rounded to a type, in host memory."""
+    made = np.empty(values.shape, NUMPY[dtype])
+    write(made, np.ascontiguousarray(values))
+    return made
+
+
+def wrong_of_halves(gpu, values, layout, dtypes, config, precision):
+    """Whether a product of operands of these types differs from float64. The layout says how each lies in memory."""
+    arrays, views, exact = [], [], []
+    for x, how, dtype in zip(values, layout, dtypes, strict=True):
+        elements = of_type(dtype, x.T if how == "T" else x)
+        array = DeviceArray(elements.shape, gpu, LEGACY_STREAM, dtype)
+        array.upload(elements.view(np.uint16) if dtype else elements)
+        address, meta = array.view
+        if how == "T":
+            meta = structs.replace(meta, shape=meta.shape[::-1], strides=meta.strides[::-1])
+        arrays.append(array)
+        views.append((address, meta))
+        exact.append(as_float32(elements.T if how == "T" else elements).astype(float))
+    C = DeviceArray((len(exact[0]), exact[1].shape[1]), gpu, LEGACY_STREAM)
+    multiply(gpu, LEGACY_STREAM, resolve(config=config, precision=precision), (*views, C.view), 1.0, 0.0)
+    out = np.empty(C.shape, np.float32)
+    C.download(out)
+    for array in (C, *arrays):
+        array.close()
+    return not np.allclose(out, exact[0] @ exact[1], rtol=1e-4, atol=1e-4)
+
+
+def ways_of_halves(gpu):
+    """Config, layout, types and precision of products of 16-bit operands: as they lie, split, converted to float32."""
+    kinds = fp16x3_rates.kinds_of(gpu.arch) if heuristics.supported(gpu.arch) else ()
+    ways = [(config, "NT", pair, "fp16x3") for config in HALF for pair in AS_THEY_LIE if HalfConfig in kinds]
+    ways += [(None, layout, pair, "fp16x3") for layout in LAYOUTS for pair in DTYPES if kinds]
+    return [*ways, *((None, layout, pair, "ieee") for layout in LAYOUTS for pair in DTYPES)]
+
+
 def fp16x3_configs(gpu):
     """The configs of rung 11 that are tried on this device; None is what the heuristics choose."""
     kinds = fp16x3_rates.kinds_of(gpu.arch) if heuristics.supported(gpu.arch) else ()
@@ -175,12 +222,20 @@ def faults_of_fp16x3(gpu, generator):
             yield f"fp16x3 {config!r} {shape} {layout} alpha {alpha} beta {beta} {presplit} split before"
 
 
+def faults_of_halves(gpu, generator):
+    """Yield what is wrong with a product of 16-bit operands."""
+    for (config, layout, pair, precision), shape in product(ways_of_halves(gpu), LYING):
+        values = operands(shape, generator)[:2]
+        if wrong_of_halves(gpu, values, layout, DTYPES[pair], config, precision):
+            yield f"{precision} {pair} {config!r} {shape} {layout}"
+
+
 def main():
     gpu = device.open_gpu(0)
     gpu.enter()
     generator = np.random.default_rng(3)
     faults = [*faults_of_ieee(gpu, generator), *faults_of_fp16x3(gpu, generator)]
-    faults += faults_of_triangles(gpu, generator)
+    faults += [*faults_of_triangles(gpu, generator), *faults_of_halves(gpu, generator)]
     print(*faults, sep="\n")
     return 1 if faults else 0
 
