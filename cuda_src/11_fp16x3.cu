@@ -43,7 +43,6 @@ constexpr int VEC_C = 4;   // floats per store: 4 if C and ldc have 16-byte alig
 constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 constexpr int SPLIT_BEFORE = 0;  // 1: A, 2: B was split before the call, and the other is split in it; else 0
 constexpr int SYM = 0;           // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
-constexpr int EVERY_TILE = 0;    // 1, with SYM = 1: tiles above the diagonal are computed, too; B is A^T
 constexpr int ONE_A = 0;         // 1: A is single FP16 numbers, from a 16-bit operand, not pairs
 constexpr int ONE_B = 0;         // 1: B is
 // constants:end
@@ -78,10 +77,6 @@ struct Ring : StageRing<STAGES, STAGE, PROMOTE_STAGES> {
     static constexpr int ONE_A = ::ONE_A, ONE_B = ::ONE_B;
 };
 
-// Which tiles are computed, see device/raster.cuh. With EVERY_TILE nothing is stored twice: what is above the
-// diagonal is summed as its transpose is, and tiles that meet the diagonal are computed in both ways.
-constexpr int TILES = EVERY_TILE ? 0 : SYM;
-
 // What a block works on: a tile of C, and a part of K.
 struct Work {
     Tile tile;
@@ -90,19 +85,12 @@ struct Work {
 
     __device__ __forceinline__ Work(int M, int N, int k_blocks, int part_blocks, unsigned tiles,
                                     unsigned number)
-        : tile(tile_of_block<BM, BN, GROUP_M, TILES>(M, N, number % tiles)),
+        : tile(tile_of_block<BM, BN, GROUP_M, SYM>(M, N, number % tiles)),
           part(number / tiles),
           groups((min(part_blocks, k_blocks - part * part_blocks) + PROMOTE_STAGES - 1) / PROMOTE_STAGES) {}
-
-    // The ways in which the tile is computed, from the first to the last: 0 for what is on and below the
-    // diagonal, 1 for what is above it.
-    __device__ __forceinline__ int first_way() const { return EVERY_TILE && tile.n >= tile.m + BM; }
-    __device__ __forceinline__ int last_way() const { return EVERY_TILE && tile.n + BN - 1 > tile.m; }
 };
 
-// With EVERY_TILE, each way in which a tile is computed stores the elements on its side of the diagonal.
-using Layout = StoreLayout<BM, BN, TRANS_C, VEC_C, EVERY_TILE ? 2 : SYM>;
-static_assert(SYM == 1 || !EVERY_TILE, "both triangles are stored");
+using Layout = StoreLayout<BM, BN, TRANS_C, VEC_C, SYM>;
 
 // The lines of a tile in one block of k, which are one stretch of memory, and then in the next.
 template <int ONE>
@@ -127,20 +115,17 @@ __device__ __forceinline__ void copy_tiles(const unsigned short *pairs_a, const 
                                            unsigned tiles, unsigned works) {
     for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
         const Work work(M, N, k_blocks, part_blocks, tiles, number);
+        Stretch<ONE_A> a(pairs_a, M, work.part * part_blocks, work.tile.m, BM);
+        Stretch<ONE_B> b(pairs_b, N, work.part * part_blocks, work.tile.n, BN);
 #pragma unroll 1
-        for (int way = work.first_way(); way <= work.last_way(); ++way) {
-            Stretch<ONE_A> a(pairs_a, M, work.part * part_blocks, work.tile.m, BM);
-            Stretch<ONE_B> b(pairs_b, N, work.part * part_blocks, work.tile.n, BN);
-#pragma unroll 1
-            for (int i = 0; i < work.groups * PROMOTE_STAGES; ++i) {
-                const unsigned data = ring.data(ring.stage), full = ring.full(ring.stage);
-                ring.wait_empty();
-                mbarrier_arrive_expect_tx(full, a.bytes + b.bytes);
-                cp_async_bulk(data, a.from, a.bytes, full);
-                cp_async_bulk(data + STAGE_A, b.from, b.bytes, full);
-                a.from += a.step, b.from += b.step;
-                ring.next();
-            }
+        for (int i = 0; i < work.groups * PROMOTE_STAGES; ++i) {
+            const unsigned data = ring.data(ring.stage), full = ring.full(ring.stage);
+            ring.wait_empty();
+            mbarrier_arrive_expect_tx(full, a.bytes + b.bytes);
+            cp_async_bulk(data, a.from, a.bytes, full);
+            cp_async_bulk(data + STAGE_A, b.from, b.bytes, full);
+            a.from += a.step, b.from += b.step;
+            ring.next();
         }
     }
 }
@@ -170,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     Ring ring{{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD}};
     // The shuffle tells the compiler that the value is the same in all threads of a warp.
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0), warpgroup = warp / 4;
-    const unsigned tiles = count_tiles<BM, BN, TILES>(M, N);
+    const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);
     const bool split = part_blocks < k_blocks;
     const unsigned works = tiles * ((k_blocks + part_blocks - 1) / part_blocks);
     if (threadIdx.x == 0) {
@@ -188,28 +173,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             copy_tiles(pairs_a, pairs_b, ring, M, N, k_blocks, part_blocks, tiles, works);
         if (warp == 4 * CONSUMERS + 1)
             for (unsigned number = blockIdx.x; number < tiles; number += gridDim.x)
-                note_exceptions<Layout>(tile_of_block<BM, BN, GROUP_M, TILES>(M, N, number), M, N, rows,
+                note_exceptions<Layout>(tile_of_block<BM, BN, GROUP_M, SYM>(M, N, number), M, N, rows,
                                         columns, exceptions);
     } else {
         setmaxnreg_inc<MULTIPLY_REGISTERS>();
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
             const Work work(M, N, k_blocks, part_blocks, tiles, number);
-#pragma unroll 1
-            for (int way = work.first_way(); way <= work.last_way(); ++way) {
-                float sum[BN / 2];
-                const auto last = multiply(sum, ring, work.groups, warpgroup, way ? 0 : LO);
-                // The warp's own rows of A in the last stage: 16 lines of 128 bytes. No other warp's wgmma
-                // reads them, so this warp's wait is enough.
-                const unsigned own = ONE_A ? ring.base + Ring::BYTES + warp * STORE_SCRATCH * 4 - address
-                                           : ring.data(last.stage[0]) + warp * 16 * 128 - address;
-                store_triangles<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
-                                        work.tile.n, M, N, split ? 1.0f : alpha, split ? nullptr : rows,
-                                        split ? nullptr : columns, split ? 0.0f : beta,
-                                        C + work.part * part_stride, ldc, old, way);
-                fence_proxy_async();  // before the copies that fill the rows again
-                __syncwarp();
-                ring.release(last);
-            }
+            float sum[BN / 2];
+            const auto last = multiply(sum, ring, work.groups, warpgroup);
+            // The warp's own rows of A in the last stage: 16 lines of 128 bytes. No other warp's wgmma reads
+            // them, so this warp's wait is enough.
+            const unsigned own = ONE_A ? ring.base + Ring::BYTES + warp * STORE_SCRATCH * 4 - address
+                                       : ring.data(last.stage[0]) + warp * 16 * 128 - address;
+            store_triangles<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
+                                    work.tile.n, M, N, split ? 1.0f : alpha, split ? nullptr : rows,
+                                    split ? nullptr : columns, split ? 0.0f : beta,
+                                    C + work.part * part_stride, ldc, old);
+            fence_proxy_async();  // before the copies that fill the rows again
+            __syncwarp();
+            ring.release(last);
         }
     }
 }

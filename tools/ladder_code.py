@@ -73,7 +73,7 @@ PASSAGES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
         "11_fp16x3.cu",
         (
             ("ring.wait_empty();", "ring.next();"),
-            ("const auto last = multiply(sum, ring, work.groups, warpgroup, way ? 0 : LO);",) * 2,
+            ("const auto last = multiply(sum, ring, work.groups, warpgroup);",) * 2,
         ),
     ),
 }  # fmt: skip

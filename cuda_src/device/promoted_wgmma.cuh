@@ -31,11 +31,11 @@ __device__ __forceinline__ void multiply_high(float (&chain)[Ring::BN / 2], unsi
 
 template <class Ring>
 __device__ __forceinline__ void multiply_cross(float (&chain)[Ring::BN / 2], unsigned data, int warpgroup,
-                                               bool accumulate, unsigned first_lo) {
+                                               bool accumulate) {
     const unsigned a = data + warpgroup * 64 * LINE_BYTES<Ring::ONE_A>, b = data + Ring::STAGE_A;
     if constexpr (!Ring::ONE_A && !Ring::ONE_B) {
-        multiply_stage<Ring>(chain, a + first_lo, b + (LO - first_lo), accumulate);
-        multiply_stage<Ring>(chain, a + (LO - first_lo), b + first_lo, true);
+        multiply_stage<Ring>(chain, a + LO, b, accumulate);
+        multiply_stage<Ring>(chain, a, b + LO, true);
     } else if constexpr (!Ring::ONE_A) {
         multiply_stage<Ring>(chain, a + LO, b, accumulate);
     } else if constexpr (!Ring::ONE_B) {
@@ -111,11 +111,9 @@ __device__ __forceinline__ typename Ring::Group multiply_chains(float (&sum)[Rin
 
 // Compute sum = A B over `groups` groups of stages, for one warpgroup. Return the last group, which the
 // caller releases: the warpgroup no longer needs its rows of A there, and may use their memory until then.
-// Of the cross products those with A's lo come first where first_lo is LO, and those with B's where it is 0:
-// the sums are then those of the transposed product with LO, bit by bit.
 template <class Ring>
 __device__ __forceinline__ typename Ring::Group multiply(float (&sum)[Ring::BN / 2], Ring &ring, int groups,
-                                                         int warpgroup, unsigned first_lo = LO) {
+                                                         int warpgroup) {
     constexpr int COUNT = Ring::BN / 2, STAGES = Ring::Group::COUNT;
     if constexpr (Ring::ONE_A && Ring::ONE_B)  // the set of the cross products is free
         return multiply_chains<Ring::BN>(
@@ -138,7 +136,7 @@ __device__ __forceinline__ typename Ring::Group multiply(float (&sum)[Ring::BN /
         wgmma_commit_group();
 #pragma unroll
         for (int j = 0; j < STAGES; ++j)
-            multiply_cross<Ring>(cross_chain, ring.data(group.stage[j]), warpgroup, i > 0 || j > 0, first_lo);
+            multiply_cross<Ring>(cross_chain, ring.data(group.stage[j]), warpgroup, i > 0 || j > 0);
         wgmma_commit_group();
         wgmma_wait_group<1>();  // for hi hi, and so for the cross products of the group before
         if (i > 0) ring.release(last);

@@ -148,8 +148,7 @@ struct StorePass {
 template <class Layout, class Old, int PLACES>
 __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *scratch, int m, int n, int M,
                                            int N, float alpha, const Line *rows, const Line *columns,
-                                           float beta, float *C, long long ldc, const Old &values,
-                                           bool outside = false) {
+                                           float beta, float *C, long long ldc, const Old &values) {
     constexpr unsigned ALL = 0xffffffffu;
     constexpr int COLS = 2 * PLACES;
     using Pass = StorePass<Layout, COLS>;
@@ -202,8 +201,7 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
                 code[step][i] = of_line + own_code[i];
                 if constexpr (Layout::TRIANGLE != Triangle::WHOLE) {
                     const int in_m = m + down_of_m, in_n = n + first_column + right_of_n;
-                    if (is_inside<Layout::TRIANGLE>(TRANS_C ? in_n : in_m, (TRANS_C ? in_m : in_n) + i) ==
-                        outside)
+                    if (!is_inside<Layout::TRIANGLE>(TRANS_C ? in_n : in_m, (TRANS_C ? in_m : in_n) + i))
                         code[step][i] = NOT_STORED;
                 }
                 all[step] = all[step] && is_stored(code[step][i]);
@@ -231,14 +229,13 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
 }
 
 // Write the sums where SYM says, a constant of the layout (device/triangle.cuh). Otherwise as store_sums.
-// With `outside` and the lower triangle alone, what is above the diagonal is stored in its place.
 template <class Layout, class Old, int PLACES>
 __device__ __forceinline__ void store_triangles(const float (&sum)[PLACES], float *scratch, int m, int n,
                                                 int M, int N, float alpha, const Line *rows,
                                                 const Line *columns, float beta, float *C, long long ldc,
-                                                const Old &values, bool outside = false) {
+                                                const Old &values) {
     if constexpr (stores_lower(Layout::SYM))
-        store_sums<Layout>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc, values, outside);
+        store_sums<Layout>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc, values);
     if constexpr (stores_upper(Layout::SYM))
         store_sums<MirroredLayout<Layout>>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc,
                                            values.transposed());

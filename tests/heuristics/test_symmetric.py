@@ -66,15 +66,6 @@ def test_rung_11_computes_one_triangle_and_counts_one_split():
     assert quicker.tile is None and quicker.why
 
 
-@pytest.mark.parametrize(("n", "K", "whole"), [(2856, 128, True), (1300, 300, False), (4096, 4096, False)])
-def test_rung_11_computes_every_tile_where_few_tiles_or_steps_make_that_quicker(n, K, whole):
-    one = chosen(Problem(n, n, K, "NT"), resolve(precision="fp16x3"))
-    other = choose(H200, resolve(precision="fp16x3"), *variants.dense_operands(Problem(n, n, K, "NT")))
-    assert one.tile is not None and one.triangle is not whole and one.ms < 1.2 * other.ms
-    declared = replace(of_gram(resolve(precision="fp16x3")), symmetric=Sym.LOWER)
-    assert choose(H200, declared, *variants.dense_operands(Problem(n, n, K, "NT"))).triangle
-
-
 def test_without_times_the_waves_decide():
     for n in (64, 8192):
         one = chosen(Problem(n, n, 512, "NT"), device=UNKNOWN)

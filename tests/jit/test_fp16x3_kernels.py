@@ -46,9 +46,8 @@ def tiles(arch):
 def test_the_products_on_hopper_have_the_registers_that_they_hand_over(number):
     """setmaxnreg waits for ever if the block holds fewer registers than its warpgroups ask for in the end."""
     config = tiles("sm_90")[number]
-    operands = ((0, 4, 4, 0, 0, 0), (1, 1, 1, 1, 0, 0), (0, 4, 0, 0, 1, 1), (1, 1, 0, 2, 0, 0), (0, 4, 4, 0, 1, 0),
-                (0, 1, 0, 0, 1, 0))  # fmt: skip
-    names = ("TRANS_C", "VEC_C", "SOURCE", "SPLIT_BEFORE", "SYM", "EVERY_TILE")
+    operands = (0, 4, 4, 0, 0), (1, 1, 1, 1, 0), (0, 4, 0, 0, 1), (1, 1, 0, 2, 0), (0, 4, 4, 0, 1), (0, 1, 0, 0, 1)
+    names = ("TRANS_C", "VEC_C", "SOURCE", "SPLIT_BEFORE", "SYM")
     constants = config.compiled | dict(zip(names, operands[number % 6], strict=True)) | FLOAT32
     [(_, report)] = reports([(file_of(config), constants, "sm_90")])
     assert clean(report), (constants, report)
@@ -57,10 +56,9 @@ def test_the_products_on_hopper_have_the_registers_that_they_hand_over(number):
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("every_tile", [1, 0])
 @pytest.mark.parametrize(("vec_c", "source"), [(4, 1), (1, 0), (4, 4), (1, 1), (4, 0)])
-def test_those_of_symmetric_results_keep_their_sums_in_registers(vec_c, source, every_tile):
-    how = {"TRANS_C": 0, "VEC_C": vec_c, "SOURCE": source, "SPLIT_BEFORE": 0, "SYM": 1, "EVERY_TILE": every_tile}
+def test_those_of_symmetric_results_keep_their_sums_in_registers(vec_c, source):
+    how = {"TRANS_C": 0, "VEC_C": vec_c, "SOURCE": source, "SPLIT_BEFORE": 0, "SYM": 1}
     most = max(tiles("sm_90"), key=lambda config: (config.BN, config.BM))
     assert faults([(file_of(most), most.compiled | how | FLOAT32, "sm_90")]) == []
 
@@ -71,7 +69,6 @@ def test_those_of_symmetric_results_keep_their_sums_in_registers(vec_c, source, 
 def test_those_of_16_bit_operands_have_them_too(number, pair):
     config, dtypes = tiles("sm_90")[number], DTYPES[pair]
     how = {"TRANS_C": number % 2, "VEC_C": 1 if number % 2 else 4, "SOURCE": 0, "SPLIT_BEFORE": 0, "SYM": 0}
-    how["EVERY_TILE"] = 0
     stages, shared = ring(config, dtypes)
     constants = config.compiled | how | {"ONE_A": int(dtypes.a > 0), "ONE_B": int(dtypes.b > 0), "STAGES": stages}
     [(_, report)] = reports([(file_of(config), constants, "sm_90")])

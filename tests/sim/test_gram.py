@@ -1,14 +1,11 @@
 """A A^T from end to end on the simulated device: the bits of whole products, half the FMAs, exact symmetry."""
 
-import kernel_texts
 import numpy as np
 import pytest
 import rung_11
-from msgspec import structs
 
 import fastsgemm
 from fastsgemm import rungs
-from fastsgemm.call import product
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, PipelinedConfig
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.problem import Sym
@@ -76,46 +73,6 @@ def test_one_triangle_has_the_bits_of_the_whole_product(how, order_a, order_c, b
         assert stored == C.nbytes  # each element once
 
 
-@pytest.fixture
-def every_tile(monkeypatch):
-    """Let rung 11 compute every tile of a Gram product, as it does where that is predicted to be quicker."""
-    choose = product.choose
-    monkeypatch.setattr(product, "choose", lambda *given: structs.replace(choose(*given), triangle=False))
-
-
-@pytest.mark.parametrize("config", [Fp16x3Config(BM=64, BN=16, STAGES=4), Fp16x3Config(BM=128, BN=64, STAGES=4)])
-@pytest.mark.parametrize(("order_a", "order_c"), [("C", "C"), ("F", "F")])
-def test_every_tile_has_the_bits_of_one_triangle(config, order_a, order_c, request):
-    """Also what the guard computes, of lines that lack a few elements and of such that lack many."""
-    A, asked, machine = as_stored(drawn(197, 140), order_a), resolve(config=config), rung_11.machine("sm_90")
-    A[3, 5], A[68, :9], A[190, 7] = 1e-20, 1e-15, 1e-18
-    one, all_tiles = (as_stored(np.full((197, 197), np.nan, np.float32), order_c) for _ in range(2))
-    multiply(asked, A, A.T, one, 0.7, 0.0, None, machine)
-    request.getfixturevalue("every_tile")
-    reports = multiply(asked, A, A.T, all_tiles, 0.7, 0.0, None, machine)
-    same_bits(all_tiles, one)
-    [constants] = [launch.kernel.constants for launch, _ in reports if launch.kernel.file == "11_fp16x3.cu"]
-    assert dict(constants)["EVERY_TILE"] == 1
-
-
-@pytest.mark.parametrize("source", [None, "S"])
-def test_every_tile_reads_the_old_values_of_both_triangles(source, request):
-    A, old, asked = drawn(97, 100), drawn(97, 97, seed=2), HOW["wgmma"][0]
-    given = None if source is None else drawn(97, 97, seed=3)
-    one, all_tiles = old.copy(), old.copy()
-    multiply(asked, A, A.T, one, 0.7, -1.5, given, rung_11.machine("sm_90"))
-    request.getfixturevalue("every_tile")
-    multiply(asked, A, A.T, all_tiles, 0.7, -1.5, given, rung_11.machine("sm_90"))
-    same_bits(all_tiles, one)
-
-
-def test_what_is_above_the_diagonal_is_summed_as_its_transpose(every_tile, monkeypatch):
-    A, C = drawn(140, 140), np.empty((140, 140), np.float32)
-    kernel_texts.change(monkeypatch, lambda text: text.replace("way ? 0 : LO", "LO"), "11_fp16x3.cu")
-    multiply(HOW["wgmma"][0], A, A.T, C, 1.0, 0.0, None, rung_11.machine("sm_90"))
-    assert np.abs(C - C.T).max() > 0
-
-
 @pytest.mark.parametrize("how", ["pipelined", "wgmma"])
 def test_a_source_that_is_not_symmetric(how):
     A, S, C = drawn(70, 40), drawn(70, seed=3), np.full((70, 70), np.nan, np.float32)
@@ -126,10 +83,8 @@ def test_a_source_that_is_not_symmetric(how):
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize(
-    ("sym", "triangle"), [(Sym.BOTH, True), (Sym.LOWER, True), (Sym.UPPER, True), (Sym.BOTH, False)]
-)
-def test_panels_of_rung_11(sym, triangle, monkeypatch, request):
+@pytest.mark.parametrize("sym", [Sym.BOTH, Sym.LOWER, Sym.UPPER])
+def test_panels_of_rung_11(sym, monkeypatch):
     """An operand that is too large is split in parts, and the result has the bits of one that is not."""
     A, before, machine = drawn(70, 96), drawn(70, 70, seed=2), rung_11.machine("sm_90")
     A[3, 5], A[68, :9], A[66, 7] = 1e-20, 1e-15, 1e-18
@@ -141,14 +96,11 @@ def test_panels_of_rung_11(sym, triangle, monkeypatch, request):
     panels = geometry.panels
     monkeypatch.setattr(geometry, "_PANEL", 32)
     monkeypatch.setattr(geometry, "panels", lambda lines, K, others: panels(lines, K, others, 30_000))
-    if not triangle:
-        request.getfixturevalue("every_tile")
     own = Request(asked.rung, asked.config, asked.precision, symmetric=sym)
     reports = multiply(own, A, A.T, C, 1.0, 0.0, None, machine)
     count = len(geometry.panels(70, 96, 70))
-    products = [dict(each.kernel.constants) for each, _ in reports if each.kernel.file == "11_fp16x3.cu"]
-    assert count > 2 and len(products) == (count**2 if sym is Sym.BOTH else count * (count + 1) // 2)
-    assert sum(each["EVERY_TILE"] for each in products) == (0 if triangle else count)  # those on the diagonal
+    products = sum(each.kernel.file == "11_fp16x3.cu" for each, _ in reports)
+    assert count > 2 and products == (count**2 if sym is Sym.BOTH else count * (count + 1) // 2)
     kept = {Sym.BOTH: np.ones(C.shape, bool), Sym.LOWER: np.tri(70, dtype=bool), Sym.UPPER: np.tri(70, dtype=bool).T}
     same_bits(C, np.where(kept[sym], whole, before))
 

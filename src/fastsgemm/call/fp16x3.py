@@ -132,10 +132,7 @@ class _Builder:
         self.draft, self.operands, self.c, self.source = draft, (a, b), c, source
         self.config = choice.tile
         self.trans_c, self.gram = choice.trans_c, b.transposed.is_transpose_of(a)
-        # A whole Gram product has the bits of one triangle that is stored twice.
-        self.every_tile = self.gram and sym is Sym.WHOLE
-        assert not self.every_tile or (isinstance(self.config, Fp16x3Config) and self.config.SPLIT_K == 1)
-        self.sym = Sym.BOTH if self.every_tile else sym
+        self.sym = sym
         self.ldc = c.stored.ld
         self.K = a.shape[1]
         self.first = len(draft.launches)
@@ -221,9 +218,8 @@ class _Builder:
         sym = self.sym if m == n else Sym.WHOLE
         # A block above the diagonal is computed as the transpose of the one below it, so that it has the same bits.
         trans_c = self.trans_c or (self.sym is not Sym.WHOLE and m < n)
-        every_tile = self.every_tile and m == n
         multiprocessors = self.draft.traits.multiprocessors
-        tiling = geometry.tiling(self.config, M, N, self.K, trans_c, multiprocessors, sym, every_tile)
+        tiling = geometry.tiling(self.config, M, N, self.K, trans_c, multiprocessors, sym)
         exceptions = Matrix(self.work, (tiling.tiles,), (1,), name="exceptions")
         self.work_bytes = max(self.work_bytes, tiling.exceptions + tiling.partial_sums)
         source = self.source and self.source.block((m, n), (M, N))
@@ -246,7 +242,6 @@ class _Builder:
         pairs, infos, lines, source = [a.pairs, b.pairs], [a.info, b.info], [t.M, t.N], into.source_arguments
         if isinstance(config, Fp16x3Config):
             constants["SPLIT_BEFORE"] = t.split_before(self.before)
-            constants["EVERY_TILE"] = int(t.every_tile)
         types = [operand.dtype for operand in self.operands]
         if t.trans_c:
             for of_both in (pairs, infos, lines, types):

@@ -131,7 +131,6 @@ class Tiling(Struct, frozen=True):
     works: int  # tiles of all parts that are computed: of a symmetric C, those that meet one triangle
     grid: int  # blocks
     sym: Sym = Sym.WHOLE  # what of C is stored, as the kernel sees it
-    every_tile: bool = False  # tiles above the diagonal are computed, too
 
     def split_before(self, before: Sequence[bool]) -> int:
         """Return the constant SPLIT_BEFORE of ``11_fp16x3.cu``, given whether A and B were split before the call."""
@@ -169,7 +168,6 @@ def tiling(
     trans_c: bool,
     multiprocessors: int,
     sym: Sym = Sym.WHOLE,
-    every_tile: bool = False,
 ) -> Tiling:
     """Return how an (M, N) product is launched; with a `sym` that is not WHOLE, M is N and `trans_c` is false."""
     rows, columns = (N, M) if trans_c else (M, N)
@@ -177,13 +175,13 @@ def tiling(
     part_blocks = covering(covering(k_blocks, config.SPLIT_K), _PART) * _PART
     parts = covering(k_blocks, part_blocks)
     tiles = covering(rows, config.BM) * covering(columns, config.BN)
-    works = parts * (triangle_tiles(config.BM, config.BN, N) if sym and not every_tile else tiles)
+    works = parts * (triangle_tiles(config.BM, config.BN, N) if sym else tiles)
     grid = works if isinstance(config, Fp16x3MmaConfig) else min(multiprocessors, works)  # the others are persistent
     # Blocks of k that the main loop takes at a time.
     turn = config.PROMOTE_STAGES if isinstance(config, Fp16x3Config) else config.STEPS // BLOCK_K
     computed = covering(min(part_blocks, k_blocks), turn) * turn
     tile = (config.BN, config.BM) if trans_c else (config.BM, config.BN)
-    return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tile, tiles, works, grid, sym, every_tile)
+    return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tile, tiles, works, grid, sym)
 
 
 def stage_bytes(config: TileConfig, dtypes: Dtypes) -> int:

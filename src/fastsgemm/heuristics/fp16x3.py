@@ -7,13 +7,13 @@ measured, it is the number of operations that decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from fastsgemm.config import Fp16x3Config, HalfConfig
+from fastsgemm.config import HalfConfig
 from fastsgemm.device import DeviceInfo, DeviceTraits
 from fastsgemm.errors import ConfigError, DeviceError, ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
@@ -114,9 +114,7 @@ def choose(
     to_split = not request.split[0], not request.split[1]
     if request.gram:  # the pairs of one operand are those of the other
         to_split = all(to_split), False
-    # The whole of a Gram product can be computed with the bits of one triangle that is stored twice.
-    whole = request.gram and request.sym is Sym.BOTH and known.least_gflop is None
-    quickest = partial(_quickest, known, problem=problem, device=device, sym=request.sym, whole=whole)
+    quickest = partial(_quickest, known, problem=problem, device=device, sym=request.sym)
     way, lying = None, known.lying(problem.dtypes) if direct else None
     if lying is not None:
         way = quickest(lying.tiles, split=(False, False))
@@ -126,7 +124,7 @@ def choose(
             way = None
     way = way or quickest(known.tiles, split=to_split)
     ms = 1e-3 * way.least * problem.batch  # one product after the other
-    tensor = replace(ieee, tile=way.config, trans_c=way.trans_c, triangle=triangle and not way.every_tile)
+    tensor = replace(ieee, tile=way.config, trans_c=way.trans_c, triangle=triangle)
     if known.least_gflop is None:
         ieee, tensor = (replace(one, tensor_ms=ms) for one in (ieee, replace(tensor, ms=ms)))
     if forced:
@@ -182,7 +180,6 @@ class _Way(NamedTuple):
     trans_c : bool
     parts : int
         Of K.
-    every_tile : bool
     config : TileConfig
     """
 
@@ -190,7 +187,6 @@ class _Way(NamedTuple):
     us: float
     trans_c: bool
     parts: int
-    every_tile: bool
     config: TileConfig
 
     @property
@@ -200,7 +196,7 @@ class _Way(NamedTuple):
 
     def order(self) -> tuple[float, ...]:
         """What ways are compared by."""
-        return self.least, self.us, self.trans_c, self.parts, self.area, self.every_tile
+        return self.least, self.us, self.trans_c, self.parts, self.area
 
 
 def _quickest(
@@ -210,9 +206,8 @@ def _quickest(
     split: tuple[bool, bool],
     device: DeviceInfo,
     sym: Sym,
-    whole: bool,
 ) -> _Way:
-    """Return the way of the least predicted time. With `whole`, every tile of a symmetric result may be computed.
+    """Return the way of the least predicted time.
 
     The host launches while the device works, so the slower of the two counts. Where that is the host, the time on the
     device decides.
@@ -227,24 +222,14 @@ def _quickest(
             most = _SPLIT_K[-1] if isinstance(config, HalfConfig) else known.most_parts
             if parts > min(most, max(1, problem.K // _PART_STEPS)):
                 break
-            for t in _tilings(config, problem, device.multiprocessors, sym, whole):
+            for trans_c in (False,) if sym else geometry.orientations(config, problem.dtypes):
+                M, N, K = problem.M, problem.N, problem.K
+                t = geometry.tiling(config, M, N, K, trans_c, device.multiprocessors, sym)
                 us = predicted_us(known, tile, t, problem, split, device.multiprocessors)
-                timed.append(_Way(max(us, known.times.host_us), us, t.trans_c, parts, t.every_tile, config))
+                timed.append(_Way(max(us, known.times.host_us), us, t.trans_c, parts, config))
     quickest = min(timed, key=_Way.order)
     equal = [way for way in timed if way.least <= _CLOSE * quickest.least and way.parts <= quickest.parts]
-    return min(equal, key=lambda way: (way.every_tile, -way.area, *way.order()))
-
-
-def _tilings(config: TileConfig, problem: Problem, multiprocessors: int, sym: Sym, whole: bool) -> Iterator[Tiling]:
-    """Yield the ways to launch a product with a config."""
-
-    def tiling(trans_c: bool, every_tile: bool = False) -> Tiling:
-        M, N, K = problem.M, problem.N, problem.K
-        return geometry.tiling(config, M, N, K, trans_c, multiprocessors, sym, every_tile)
-
-    yield from map(tiling, (False,) if sym else geometry.orientations(config, problem.dtypes))
-    if whole and config.SPLIT_K == 1 and isinstance(config, Fp16x3Config):
-        yield tiling(False, every_tile=True)
+    return min(equal, key=lambda way: (-way.area, *way.order()))
 
 
 def predicted_us(
@@ -263,7 +248,7 @@ def predicted_us(
     times = known.times
     waves = -(-t.works // multiprocessors)
     # What a tile takes besides its steps is above all its store. The parts of a symmetric result are stored once.
-    stores = 1 + (times.mirrored if t.sym is Sym.BOTH and t.parts == 1 and not t.every_tile else 0)
+    stores = 1 + (times.mirrored if t.sym is Sym.BOTH and t.parts == 1 else 0)
     a, b = problem.dtypes
     launch_us, products = times.launch_us, (3 - (a > 0) - (b > 0)) / 3  # of those that `step_us` has
     lying = known.lying(problem.dtypes)
@@ -271,8 +256,6 @@ def predicted_us(
         launch_us, products = lying.launch_us, 1.0
     steps_us = t.computed_blocks * tile.step_us * products
     computing = waves * (steps_us + stores * tile.tile_us)
-    if t.every_tile:  # those that meet the diagonal are computed twice
-        computing += steps_us + tile.tile_us
     reading = 1e-6 * blocks_of(K) * (M * geometry.line_bytes(a) + N * geometry.line_bytes(b)) / times.read_tb_s
     us = launch_us + float((computing**4 + reading**4) ** 0.25)
     sides = [(M, problem.layout[0] == "T", a), (N, problem.layout[1] == "N", b)]  # lines, whether strided, and type
