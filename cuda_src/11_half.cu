@@ -66,6 +66,11 @@ static_assert(!FLOAT_A || BN <= 128, "the pieces of A fit in the registers");
 // The ring of stages, with what device/promoted_wgmma.cuh is compiled for.
 struct Ring : StageRing<STAGES, STAGE, 1> {
     static constexpr int BN = ::BN, STAGE_A = ::STAGE_A;
+    static constexpr int ARRIVE = FLOAT_A ? 32 : 1;  // lanes of a warp that arrive
+
+    __device__ __forceinline__ void release(const Group &group) const {
+        if (threadIdx.x % 32 < ARRIVE) mbarrier_arrive(empty(group.stage[0]));
+    }
 };
 
 // What a block works on: a tile of C, and a part of K.
@@ -124,7 +129,7 @@ struct Lines {
 __device__ __forceinline__ void announce(Ring &announced) {
     fence_proxy_async();
     __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(announced.full(announced.stage));
+    if (threadIdx.x % 32 < Ring::ARRIVE) mbarrier_arrive(announced.full(announced.stage));
     announced.next();
 }
 
@@ -195,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const bool split = part_steps < K;
     const unsigned works = tiles * ((unsigned(K) + part_steps - 1u) / part_steps);
     // One thread of each warp that copies, and of each that multiplies.
-    if (threadIdx.x == 0) ring.init(4, 4 * CONSUMERS);
+    if (threadIdx.x == 0) ring.init(4 * Ring::ARRIVE, 4 * CONSUMERS * Ring::ARRIVE);
     __syncthreads();
     launch_dependents();
 

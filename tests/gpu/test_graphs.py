@@ -103,7 +103,7 @@ def test_nothing_leaks(torch, gpu):
 
     calls(20)
     graphs, taken = gpu.graphs, []
-    for _ in range(5):  # a leak shows each time, what other processes take does not
+    while len(taken) < 100 and min(taken, default=8 << 20) >= 8 << 20:  # a leak shows each time, what others take not
         free = torch.cuda.mem_get_info()[0]
         calls(100)
         taken.append(free - torch.cuda.mem_get_info()[0])
