@@ -83,13 +83,19 @@ def every_tile(monkeypatch):
     monkeypatch.setattr(product, "choose", lambda *given: structs.replace(choose(*given), triangle=False))
 
 
-@pytest.mark.parametrize("config", [Fp16x3Config(BM=64, BN=16, STAGES=4), Fp16x3Config(BM=128, BN=64, STAGES=4)])
+@pytest.mark.sampled(every=3)  # of four: each value once
+@pytest.mark.parametrize(
+    ("config", "blocks"), [(Fp16x3Config(BM=64, BN=16, STAGES=4), 12), (Fp16x3Config(BM=128, BN=64, STAGES=4), 3)]
+)
 @pytest.mark.parametrize(("order_a", "order_c"), [("C", "C"), ("F", "F")])
-def test_every_tile_has_the_bits_of_one_triangle(config, order_a, order_c, request):
-    """Also what the guard computes, of lines that lack a few elements and of such that lack many."""
-    A, asked, machine = as_stored(drawn(197, 140), order_a), resolve(config=config), rung_11.machine("sm_90")
-    A[3, 5], A[68, :9], A[190, 7] = 1e-20, 1e-15, 1e-18
-    one, all_tiles = (as_stored(np.full((197, 197), np.nan, np.float32), order_c) for _ in range(2))
+def test_every_tile_has_the_bits_of_one_triangle(config, blocks, order_a, order_c, request):
+    """Also what the guard computes, of lines that lack a few elements and of such that lack many.
+
+    A block computes two or three tiles, one after the other.
+    """
+    A, asked, machine = as_stored(drawn(133, 140), order_a), resolve(config=config), rung_11.machine("sm_90", blocks)
+    A[3, 5], A[68, :9], A[127, 7] = 1e-20, 1e-15, 1e-18
+    one, all_tiles = (as_stored(np.full((133, 133), np.nan, np.float32), order_c) for _ in range(2))
     multiply(asked, A, A.T, one, 0.7, 0.0, None, machine)
     request.getfixturevalue("every_tile")
     reports = multiply(asked, A, A.T, all_tiles, 0.7, 0.0, None, machine)

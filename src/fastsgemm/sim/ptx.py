@@ -135,6 +135,7 @@ _MAX_THREADS = re.compile(r"\.maxntid\s+(\d+)")
 _DIRECTIVE = re.compile(r"\.[a-z]\w*")
 # The directives of an entry that say nothing about what a launch does, or that are read.
 _KNOWN_DIRECTIVES = {".maxntid", ".minnctapersm", ".maxnreg", ".reqnctapercluster", ".explicitcluster", ".pragma"}
+_LINE = (".loc ", ".loc\t")
 # Declarations for local memory and for calls of functions, which `program` refuses where they are used.
 _NOT_READ = (".local", ".param", ".callprototype")
 # A brace of a block, a label, a position in the source, or what a semicolon ends.
@@ -213,7 +214,7 @@ class _Body:
             self.scopes.append({})
         elif statement == "}":
             self.scopes.pop()
-        elif statement.startswith(".loc"):
+        elif statement.startswith(_LINE):
             self._loc(statement)
         elif statement.startswith(".reg"):
             self._registers(statement)
