@@ -45,7 +45,7 @@ def by_shares(axis, place, a, b, alpha, beta, c, machine):
     return c
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize(("axis", "place", "of_c"), [(0, 64, "N"), (1, 64, "N"), (0, 66, "T"), (1, 67, "T")])
 def test_a_cut_product_has_the_bits_of_two(cut, layout, axis, place, of_c):

@@ -154,6 +154,7 @@ def test_integers_are_multiplied_exactly(kernel, pair, groups):
     np.testing.assert_array_equal(C, as_float32(A) @ as_float32(B))
 
 
+@pytest.mark.sampled(every=2)  # of six: each pair once
 @pytest.mark.parametrize("pair", ["bf16xf32", "f32xf16", "bf16xbf16"])
 @pytest.mark.parametrize("kernel", ["mma", "wgmma"])
 def test_the_whole_product_with_every_exception(pair, kernel):
@@ -218,6 +219,7 @@ def test_smaller_stages_are_as_many_more_as_fit(kernel, pair):
     assert geometry.ring(config, Dtypes()) == (config.STAGES, config.shared_bytes)
 
 
+@pytest.mark.sampled(every=3)  # of four: each value once
 @pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
 @pytest.mark.parametrize("sym", [Sym.BOTH, Sym.LOWER])
 def test_a_gram_product_of_16_bits(arch, sym):
@@ -234,6 +236,7 @@ def test_a_gram_product_of_16_bits(arch, sym):
     assert np.abs(C - exact)[kept].max() < 1e-5 * np.abs(exact).max()
 
 
+@pytest.mark.sampled(every=2)  # of six: each architecture once
 @pytest.mark.parametrize("arch", ["sm_90", "sm_80", "sm_120"])
 @pytest.mark.parametrize("pair", ["bf16xf32", "f16xf16"])
 def test_sgemm_takes_operands_without_a_unit_stride_and_a_16_bit_out(arch, pair):
