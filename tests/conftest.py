@@ -97,7 +97,7 @@ def compile_once():
     """The simulated device takes what NVRTC made of the same source before, in this run or an earlier one."""
     compile_source = nvrtc.compile_source.__wrapped__  # without the few results that a process remembers
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nvrtc, "compile_source", lru_cache(64)(compilations.kept(compile_source, compiler.Compiled)))
+        patch.setattr(nvrtc, "compile_source", lru_cache(64)(compilations.kept(compile_source)))
         yield
 
 

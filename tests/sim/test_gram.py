@@ -93,7 +93,7 @@ def test_every_tile_has_the_bits_of_one_triangle(config, blocks, order_a, order_
 
     A block computes two or three tiles, one after the other.
     """
-    A, asked, machine = as_stored(drawn(133, 140), order_a), resolve(config=config), rung_11.machine("sm_90", blocks)
+    A, asked, machine = as_stored(drawn(133, 76), order_a), resolve(config=config), rung_11.machine("sm_90", blocks)
     A[3, 5], A[68, :9], A[127, 7] = 1e-20, 1e-15, 1e-18
     one, all_tiles = (as_stored(np.full((133, 133), np.nan, np.float32), order_c) for _ in range(2))
     multiply(asked, A, A.T, one, 0.7, 0.0, None, machine)

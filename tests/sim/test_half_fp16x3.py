@@ -140,6 +140,7 @@ def test_products_are_within_the_bound(kernel, pair, swap_ab, parts, beta):
     assert worst(found, A, B, np.float32(0.7), beta, C) < 6
 
 
+@pytest.mark.sampled(every=2)  # each kernel with each number of groups, of one pair
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("pair", ["bf16xbf16", "bf16xf16"])
 @pytest.mark.parametrize("groups", [1, 2, 3, 4])
