@@ -1,5 +1,6 @@
 """Fixtures that several test files share, and the rule that GPU tests are skipped where there is no device."""
 
+import gc
 import math
 import os
 import re
@@ -62,6 +63,16 @@ def pytest_collection_modifyitems(items):
             if seen[name] % sampled.kwargs["every"]:
                 item.add_marker("slow")
             seen[name] += 1
+
+
+def pytest_collection_finish():
+    """Let the garbage collector look at few objects and seldom: a sixth of the time of a run is its own otherwise.
+
+    Thousands of tests, and the programs that the simulated device decodes, are objects that live long.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
 
 
 def forget_the_machine():
