@@ -1,5 +1,6 @@
 """Fixtures that several test files share, and the rule that GPU tests are skipped where there is no device."""
 
+import gc
 import math
 import os
 import re
@@ -64,6 +65,16 @@ def pytest_collection_modifyitems(items):
             seen[name] += 1
 
 
+def pytest_collection_finish():
+    """Let the garbage collector look at few objects and seldom: a sixth of the time of a run is its own otherwise.
+
+    Thousands of tests, and the programs that the simulated device decodes, are objects that live long.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
+
+
 def forget_the_machine():
     """Forget what was found out about the machine, and that it was warned about."""
     device.probe.cache_clear()
@@ -97,7 +108,7 @@ def compile_once():
     """The simulated device takes what NVRTC made of the same source before, in this run or an earlier one."""
     compile_source = nvrtc.compile_source.__wrapped__  # without the few results that a process remembers
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nvrtc, "compile_source", lru_cache(64)(compilations.kept(compile_source, compiler.Compiled)))
+        patch.setattr(nvrtc, "compile_source", lru_cache(64)(compilations.kept(compile_source)))
         yield
 
 

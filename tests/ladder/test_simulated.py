@@ -38,6 +38,12 @@ def found(configs):
         return climb_with(configs, SMALL)
 
 
+@pytest.fixture
+def nothing_ragged(monkeypatch):
+    """A climb runs its problem alone; tests/ladder/test_ragged.py is about the others."""
+    monkeypatch.setattr(simulated.ragged, "mismatch", lambda *question: None)
+
+
 @pytest.fixture(scope="module")
 def rows(found):
     return {row.name: row for row in found.rows}
@@ -84,7 +90,7 @@ def test_rung_6_moves_16_bytes_a_global_load(rows):
 
 
 @pytest.mark.parametrize("wniter", [2, *(pytest.param(wniter, marks=pytest.mark.slow) for wniter in (1, 4))])
-def test_rung_8_reuses_fragments_across_sub_tiles(wniter, configs):
+def test_rung_8_reuses_fragments_across_sub_tiles(wniter, configs, nothing_ragged):
     config = dataclasses.replace(configs["warptiled"], WM=64, WN=64, TM=4, WNITER=wniter)
     (row,) = climb_with({"warptiled": config}, SMALL, [rungs.find("warptiled")]).rows
     rows_of_a, columns_of_b = config.wmiter * config.TM, wniter * config.TN
@@ -144,10 +150,9 @@ def test_without_constants_they_are_those_of_a_large_problem(launchless, monkeyp
 
 
 @pytest.fixture
-def launchless(monkeypatch):
-    """`simulated.sgemm` with a product by NumPy and the report of a launch that is done once; nothing ragged is run."""
+def launchless(monkeypatch, nothing_ragged):
+    """`simulated.sgemm` with a product by NumPy and the report of a launch that is done once."""
     report = climb_one()
-    monkeypatch.setattr(simulated.ragged, "mismatch", lambda *question: None)
     monkeypatch.setattr(simulated, "sgemm", lambda rung, config, A, B, machine: (A @ B, report))
 
 
@@ -158,7 +163,7 @@ def climb_one():
     return report
 
 
-def test_parts_of_k_are_right_but_other_bits(configs):
+def test_parts_of_k_are_right_but_other_bits(configs, nothing_ragged):
     divided = {"pipelined": configs["pipelined"].replace(SPLIT_K=3)}
     chosen = [rungs.find("naive"), rungs.find("coalesced"), rungs.find("pipelined")]
     climbed = climb_with(configs | divided, Problem(33, 65, 100), chosen)

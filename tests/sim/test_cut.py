@@ -45,6 +45,7 @@ def by_shares(axis, place, a, b, alpha, beta, c, machine):
     return c
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize(("axis", "place", "of_c"), [(0, 64, "N"), (1, 64, "N"), (0, 66, "T"), (1, 67, "T")])
 def test_a_cut_product_has_the_bits_of_two(cut, layout, axis, place, of_c):
@@ -70,6 +71,7 @@ def test_only_the_first_share_reads_packed_operands(cut, axis, which):
     assert np.array_equal(found, plain)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("kind", ["row", "column", "matrix", "column-major"])
 def test_each_share_reads_its_own_part_of_a_source(cut, axis, kind):
@@ -83,6 +85,7 @@ def test_each_share_reads_its_own_part_of_a_source(cut, axis, kind):
     assert np.array_equal(out, in_place)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("which", [(False, False), (True, True)])
 @pytest.mark.parametrize("kind", ["batch", "batch with a source", "row of blocks"])

@@ -127,7 +127,7 @@ def problem(pair, M, N, K, seed=0):
     return A, B, draw.standard_normal((M, N)).astype(np.float32)
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=9)  # of 72: each pair once
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(("swap_ab", "parts", "beta"), [(False, 1, 0.0), (False, 2, -1.5), (True, 1, -1.5)])
@@ -140,6 +140,7 @@ def test_products_are_within_the_bound(kernel, pair, swap_ab, parts, beta):
     assert worst(found, A, B, np.float32(0.7), beta, C) < 6
 
 
+@pytest.mark.sampled(every=2)  # each kernel with each number of groups, of one pair
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("pair", ["bf16xbf16", "bf16xf16"])
 @pytest.mark.parametrize("groups", [1, 2, 3, 4])
@@ -154,6 +155,7 @@ def test_integers_are_multiplied_exactly(kernel, pair, groups):
     np.testing.assert_array_equal(C, as_float32(A) @ as_float32(B))
 
 
+@pytest.mark.sampled(every=2)  # of six: each pair once
 @pytest.mark.parametrize("pair", ["bf16xf32", "f32xf16", "bf16xbf16"])
 @pytest.mark.parametrize("kernel", ["mma", "wgmma"])
 def test_the_whole_product_with_every_exception(pair, kernel):
@@ -218,6 +220,7 @@ def test_smaller_stages_are_as_many_more_as_fit(kernel, pair):
     assert geometry.ring(config, Dtypes()) == (config.STAGES, config.shared_bytes)
 
 
+@pytest.mark.sampled(every=3)  # of four: each value once
 @pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
 @pytest.mark.parametrize("sym", [Sym.BOTH, Sym.LOWER])
 def test_a_gram_product_of_16_bits(arch, sym):
@@ -234,6 +237,7 @@ def test_a_gram_product_of_16_bits(arch, sym):
     assert np.abs(C - exact)[kept].max() < 1e-5 * np.abs(exact).max()
 
 
+@pytest.mark.sampled(every=2)  # of six: each architecture once
 @pytest.mark.parametrize("arch", ["sm_90", "sm_80", "sm_120"])
 @pytest.mark.parametrize("pair", ["bf16xf32", "f16xf16"])
 def test_sgemm_takes_operands_without_a_unit_stride_and_a_16_bit_out(arch, pair):

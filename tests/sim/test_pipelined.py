@@ -83,7 +83,7 @@ def in_parts(reference, libm_fma):
 SIZES = {"both larger": (40, 72), "M smaller": (12, 40), "N smaller": (40, 12), "both smaller": (8, 4)}
 
 
-@pytest.mark.sampled(every=23)
+@pytest.mark.sampled(every=31)
 @pytest.mark.parametrize("asynchronous", [0, 1, 2, 3])
 @pytest.mark.parametrize("width", [1, 2, 4])
 @pytest.mark.parametrize("size", SIZES)
@@ -239,7 +239,7 @@ SLICED = [
 ]
 
 
-@pytest.mark.sampled(every=19)
+@pytest.mark.sampled(every=25)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("config", SLICED, ids=str)
 @pytest.mark.parametrize(("N", "tiles", "steps"), [(68, 0, 1), (67, 0, 5), (67, 1, 0), (67, 2, 7), (68, 2, 7)])

@@ -151,7 +151,7 @@ def test_the_configs_are_legal(name):
     assert RUNG.violations((CONFIGS | SPLITS)[name], 232448) == []
 
 
-@pytest.mark.sampled(every=67)
+@pytest.mark.sampled(every=97)
 @pytest.mark.parametrize(("name", "sym", "layout", "N", "order", "beta"), CASES)
 def test_a_triangle_has_the_bits_of_the_whole_product(name, sym, layout, N, order, beta):
     """A A^T and A^T A, aligned and not; C need not be symmetric, and holds NaN where it is not read."""
@@ -162,7 +162,7 @@ def test_a_triangle_has_the_bits_of_the_whole_product(name, sym, layout, N, orde
     compare(CONFIGS[name], A, A.T, C, sym, 0.7, beta)
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=13)
 @pytest.mark.parametrize(("N", "beta"), [(128, 0.0), (130, -1.5), (65, 0.5)])
 @pytest.mark.parametrize("order", "CF")
 @pytest.mark.parametrize("sym", [BOTH, LOWER, UPPER])
@@ -173,7 +173,7 @@ def test_parts_are_added_up_for_one_triangle(name, sym, order, N, beta):
     compare(SPLITS[name], A, A.T, as_stored(C, order == "F"), sym, 0.7, beta)
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=11)
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 @pytest.mark.parametrize(
     ("name", "count"),
@@ -209,7 +209,7 @@ SOURCES = {
 }
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("lying", SOURCES)
 @pytest.mark.parametrize("name", ["square", "two columns", "split"])
 @pytest.mark.parametrize(("N", "order"), [(128, "C"), (97, "C"), (128, "F")])

@@ -59,7 +59,7 @@ def with_exceptions(n, parts):
     return A
 
 
-@pytest.mark.sampled(every=23)
+@pytest.mark.sampled(every=32)
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("sym", [BOTH, LOWER, UPPER])
 @pytest.mark.parametrize(("n", "padding"), [(68, 1), (68, 0), (129, 3), (35, 0), (7, 1)])

@@ -12,16 +12,14 @@ import hashlib
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 from filelock import FileLock
 
 from fastsgemm import device
 from fastsgemm.jit import compiler
+from fastsgemm.jit.compiler import Compiled
 from fastsgemm.sim import nvrtc
-
-T = TypeVar("T")
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "compilations"
 MAX_BYTES = 1 << 30  # of the folder; then the results that were read least recently go
@@ -31,17 +29,10 @@ _report = compiler.report  # before a test puts `report` in its place
 _OUR_CODE = b"".join(Path(module.__file__).read_bytes() for module in (compiler, nvrtc))
 
 
-def kept(compile_: Callable[..., T], kind: type[T], folder: Path = FOLDER) -> Callable[..., T]:
-    """Return `compile_`, looking into `folder` first.
+def kept(compile_: Callable[[str, str], Compiled], folder: Path = FOLDER) -> Callable[[str, str], Compiled]:
+    """Return `compile_`, which takes a source and an architecture, looking into `folder` first.
 
-    Parameters
-    ----------
-    compile_ : callable
-        Takes strings and returns a `kind`. An error is raised again by the next call, which compiles again.
-    kind : type
-        A dataclass.
-    folder : pathlib.Path
-        Made if it is not there.
+    An error is raised again by the next call, which compiles again.
     """
     from cuda.core.utils import FileStreamProgramCache
 
@@ -50,34 +41,25 @@ def kept(compile_: Callable[..., T], kind: type[T], folder: Path = FOLDER) -> Ca
     locks.mkdir(exist_ok=True)
 
     @functools.wraps(compile_)
-    def look(*texts: str) -> T:
-        what = msgspec.msgpack.encode((kind.__name__, _OUR_CODE, device.nvrtc_version(), texts))
+    def look(source: str, arch: str) -> Compiled:
+        what = msgspec.msgpack.encode((_OUR_CODE, device.nvrtc_version(), source, arch))
         key = hashlib.sha256(what).digest()
         with FileLock(locks / str(key[0] % LOCKS)):  # a second worker waits for the result of the first
             data = found.get(key)
             if data is None:
-                data = zlib.compress(msgspec.msgpack.encode(compile_(*texts)), 1)
+                data = zlib.compress(msgspec.msgpack.encode(compile_(source, arch)), 1)
                 found[key] = data
-        return msgspec.msgpack.decode(zlib.decompress(data), type=kind)
+        return msgspec.msgpack.decode(zlib.decompress(data), type=Compiled)
 
     return look
 
 
-def usual_report(source: str, name: str, arch: str) -> compiler.Report:
-    """Compile a kernel that spills once more, and return the report with fewer spills.
-
-    NVRTC 13.5 does not always give out registers alike: of 1,384 compilations of one kernel that needs all it may use,
-    sixteen at a time, one spilled 8 bytes and the others none.
-    """
-    found = _report(source, name, arch)
-    return min(found, _report(source, name, arch), key=lambda each: each.spill_stores) if found.spill_stores else found
-
-
-@functools.cache
-def _kept_report() -> Callable[[str, str, str], compiler.Report]:
-    return kept(usual_report, compiler.Report)
-
-
 def report(source: str, name: str, arch: str) -> compiler.Report:
-    """Return what `fastsgemm.jit.compiler.report` usually returns."""
-    return _kept_report()(source, name, arch)
+    """Return what ptxas reports on a kernel, by the compilation that the simulated device runs, too.
+
+    A kernel that spills is compiled once more, and the report is the one with fewer spills. NVRTC 13.5 does not always
+    give out registers alike: of 1,384 compilations of one kernel that needs all it may use, sixteen at a time, one
+    spilled 8 bytes and the others none.
+    """
+    found = nvrtc.report_on(name, nvrtc.compile_source(source, arch).log)
+    return min(found, _report(source, name, arch), key=lambda each: each.spill_stores) if found.spill_stores else found

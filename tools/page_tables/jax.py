@@ -31,3 +31,8 @@ def _rows(run: Data) -> Iterator[tuple[str, Data]]:
     for name, what in _PROGRAMS.items():
         if name in run:
             yield what, run[name]["seconds"]
+    n, by_count = run["several_devices"]["n"], run["several_devices"]
+    yield f"{n}³ on one device", by_count["1"]
+    for count in (key for key in by_count if key not in ("n", "1")):
+        for how, of in by_count[count].items():
+            yield f"{n}³ on {count} devices, {how} divided", of

@@ -31,9 +31,9 @@ def fma(a: Floats, b: Floats, c: Floats) -> Floats:
     bits = total.view(np.uint64)
     doubtful = (bits & _LOW) == _HALF
     tiny = np.abs(total) < _TINY
-    if tiny.any():
+    if np.count_nonzero(tiny):
         doubtful |= tiny & (total != 0.0)
-    if doubtful.any():
+    if np.count_nonzero(doubtful):
         where = np.nonzero(np.broadcast_to(doubtful, total.shape))
         addend = np.broadcast_to(c, total.shape)[where].astype(np.float64)
         total[where] = _to_odd(product[where] if product.shape == total.shape else product, addend, total[where])
@@ -71,6 +71,6 @@ def sub(a: Floats, b: Floats) -> Floats:
 def canonical(x: Floats) -> Floats:
     """Return `x` with every NaN the one that the device makes."""
     nan = x != x
-    if nan.any():
+    if np.count_nonzero(nan):
         x = np.where(nan, NAN, x.view(np.uint32)).view(np.float32)
     return x

@@ -153,7 +153,7 @@ def _copy(instruction: Instruction, index: int, slots: Slots, match: re.Match[st
         place = to(batch)
         rows = batch.shared.start_copy(batch, instruction, place, size)
         if batch.mbarriers:
-            batch.mbarriers.overwrite(batch, instruction, place, size)
+            batch.mbarriers.overwrite(batch, instruction, place)
         batch.counters.accessed_shared(index, batch, place, size, size, loading=False)
         data, reading = _fetch(instruction, index, batch, address, read, size)
         batch.copies.start(batch, instruction, rows, data, reading)
@@ -179,7 +179,7 @@ def _note_written(batch: Batch, landed: list[Flight]) -> None:
     for flight in landed if batch.mbarriers else ():
         size = flight.data.shape[1]
         addresses = flight.rows * size - batch.row[flight.lanes] * batch.shared.stride
-        batch.mbarriers.written(batch, flight.lanes, addresses, size)
+        batch.mbarriers.written(batch, flight.lanes, addresses)
 
 
 def _bytes_to_read(value: Array, size: int) -> Array:

@@ -59,7 +59,7 @@ class _Block:
     read_at: Array  # (units, warps)
     readers: Array = field(init=False)  # products in flight that read each unit
 
-    unfenced: dict[int, list[Array]] = field(default_factory=dict)  # by lane: units that its copies have written
+    unfenced: list[Array] = field(default_factory=list)  # lanes, and units that their copies have written
 
     def __post_init__(self) -> None:
         self.readers = np.zeros(len(self.writer), np.int32)
@@ -104,12 +104,17 @@ class MemoryBarriers:
 
     def poll(self, lanes: Lanes, at: Instruction, addresses: Array, parities: Array) -> Array:
         """Return, for the executing lanes, whether the phase has ended; if it has, they take over its knowledge."""
+        executing = lanes.executing
+        asked = zip((executing // WARP).tolist(), addresses.tolist(), parities.tolist(), strict=True)
+        answers: dict[tuple[int, int, int], bool] = {}  # the lanes of a warp usually ask the same
         done = np.zeros(len(addresses), np.bool_)
-        for nth, (lane, address) in enumerate(zip(lanes.executing, addresses, strict=True)):
-            block, barrier, warp = self._find(lanes, at, nth, lane, address)
-            done[nth] = barrier.phase % 2 != parities[nth] & 1
-            if done[nth]:
-                np.maximum(block.known[warp], barrier.released, out=block.known[warp])
+        for nth, question in enumerate(asked):
+            if question not in answers:
+                block, barrier, warp = self._find(lanes, at, nth, executing[nth], addresses[nth])
+                answers[question] = barrier.phase % 2 != question[2] & 1
+                if answers[question]:
+                    np.maximum(block.known[warp], barrier.released, out=block.known[warp])
+            done[nth] = answers[question]
         return done
 
     def block_barrier(self, blocks: Array | None) -> None:
@@ -152,44 +157,46 @@ class MemoryBarriers:
         barrier.bytes -= size
         _end_phase(barrier)
 
-    def overwrite(self, lanes: Lanes, at: Instruction, addresses: Array, size: int) -> None:
-        """Note that the lanes that execute start to copy `size` bytes to each address, by cp.async.
+    def overwrite(self, lanes: Lanes, at: Instruction, addresses: Array) -> None:
+        """Note that the lanes that execute start to copy to each address, by cp.async.
 
         Raises
         ------
         RaceError
             A product in flight reads the old data, or the lane has not waited for a read of it.
         """
-        for nth, (lane, address) in enumerate(zip(lanes.executing, addresses, strict=True)):
-            block = self._blocks.get(int(lanes.row[lane]))
-            if block is None:
-                continue
-            units = slice(int(address) // UNIT, -(-(int(address) + size) // UNIT))
-            if block.readers[units].any():
-                self._race(lanes, at, nth, int(address), "which a product in flight reads")
-            unordered = block.read_at[units] > block.known[self._warp(lanes, lane)][: self._warps]
-            if unordered.any():
-                reader = int(np.argmax(unordered.any(axis=0)))
-                self._race(lanes, at, nth, int(address), f"which warp {reader} reads, and has not waited for it")
-            block.writer[units], block.written_at[units] = self._warp(lanes, lane), _UNFENCED
+        executing = lanes.executing
+        rows, warps = lanes.row[executing], lanes.thread[executing] // WARP
+        units = addresses.astype(np.int64) // UNIT  # a copy is aligned, and so lies in one unit
+        for row, block in self._blocks.items():
+            here = np.flatnonzero(rows == row)
+            unit, warp = units[here], warps[here]
+            unordered = block.read_at[unit] > block.known[warp, : self._warps]
+            bad = (block.readers[unit] != 0) | unordered.any(axis=1)
+            if bad.any():
+                first = int(np.argmax(bad))
+                what = f"which warp {int(np.argmax(unordered[first]))} reads, and has not waited for it"
+                if block.readers[unit[first]]:
+                    what = "which a product in flight reads"
+                self._race(lanes, at, int(here[first]), int(addresses[here[first]]), what)
+            block.writer[unit], block.written_at[unit] = warp, _UNFENCED
 
-    def written(self, lanes: Lanes, lane_numbers: Array, addresses: Array, size: int) -> None:
-        """Note that cp.async has written `size` bytes at each address, for lanes that have waited for it."""
-        for lane, address in zip(lane_numbers, addresses, strict=True):
-            block = self._blocks.get(int(lanes.row[lane]))
-            if block is not None:
-                units = np.arange(int(address) // UNIT, -(-(int(address) + size) // UNIT))
-                block.unfenced.setdefault(int(lane), []).append(units)
+    def written(self, lanes: Lanes, lane_numbers: Array, addresses: Array) -> None:
+        """Note that cp.async has written at each address, for lanes that have waited for it."""
+        rows, units = lanes.row[lane_numbers], addresses // UNIT
+        for row, block in self._blocks.items():
+            here = rows == row
+            block.unfenced.append(np.stack((lane_numbers[here], units[here])))
 
     def fence(self, lanes: Lanes) -> None:
         """Let the async proxy see what the lanes that execute have written."""
-        for lane in lanes.executing:
-            block = self._blocks.get(int(lanes.row[lane]))
-            if block is None:
-                continue
-            warp = self._warp(lanes, lane)
-            for units in block.unfenced.pop(int(lane), ()):
-                block.written_at[units] = block.known[warp, warp]
+        for block in self._blocks.values():
+            if block.unfenced:
+                lane, unit = np.concatenate(block.unfenced, axis=1)
+                fenced = lanes.current_mask[lane]
+                warp = lanes.thread[lane[fenced]] // WARP
+                block.written_at[unit[fenced]] = block.known[warp, warp]
+                block.unfenced = [np.stack((lane[~fenced], unit[~fenced]))]
 
     def check_read(self, lanes: Lanes, at: Instruction, lane: int, units: Array) -> Array:
         """Return which units bulk copies wrote, having checked that a lane's warp has waited for them.

@@ -6,7 +6,9 @@ function that decodes them. Each module lists its own families. A new kind of in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -65,11 +67,16 @@ def decode(instruction: Instruction, index: int, slots: Slots) -> Step:
 
 
 def _of_family(instruction: Instruction, index: int, slots: Slots) -> Step:
-    for family in FAMILIES:
-        match = family.pattern.fullmatch(instruction.opcode)
-        if match is not None:
-            return family.decode(instruction, index, slots, match)
-    raise unknown(instruction)
+    family, match = _family_of(instruction.opcode)
+    if family is None or match is None:
+        raise unknown(instruction)
+    return family.decode(instruction, index, slots, match)
+
+
+@cache
+def _family_of(opcode: str) -> tuple[Family | None, re.Match[str] | None]:
+    matches = ((family, family.pattern.fullmatch(opcode)) for family in FAMILIES)
+    return next((found for found in matches if found[1]), (None, None))
 
 
 def _computation(instruction: Instruction, slots: Slots) -> Step:
@@ -78,16 +85,17 @@ def _computation(instruction: Instruction, slots: Slots) -> Step:
     slot, stored = slots.register(target), slots.stored(target)
     sources = [slots.reading(operand, t) for operand, t in zip(given, operation.sources, strict=True)]
     types = [DTYPES[t] for t in operation.sources]
-    compute, result = operation.compute, DTYPES[operation.result]
+    compute = operation.compute
     if instruction.opcode.startswith("cvt.") and len(sources) == 1:  # it takes the low bits of a wider register
         compute, types = _narrowed(compute, types[0], slots.initial[sources[0]].dtype)
-    pairs = [(slots.initial[s].dtype, t) for s, t in zip(sources, types, strict=True)]
-    if not all(_same_width(has, wanted) for has, wanted in [*pairs, (stored, result)]):
+    has = [slots.initial[source].dtype.type for source in sources]
+    if not all(map(_same_width, (*has, stored), (*types, DTYPES[operation.result]))):
         raise unknown(instruction, "a register of it has another width")
+    reads = tuple(zip(sources, types, strict=True))
 
     def step(batch: Batch) -> None:
         registers = batch.registers
-        value = compute(*[registers[s].view(t) for s, t in zip(sources, types, strict=True)])
+        value = compute(*[registers[source].view(t) for source, t in reads])
         batch.put(slot, value.view(stored))
 
     return step
@@ -101,6 +109,7 @@ def _narrowed(compute: Callable[[Array], Array], wanted: Any, has: Any) -> tuple
     return lambda a: compute(a.astype(wanted)), [has]
 
 
+@cache
 def _same_width(one: Any, other: Any) -> bool:
     one, other = np.dtype(one), np.dtype(other)
     return bool(one.itemsize == other.itemsize and (one == np.bool_) == (other == np.bool_))

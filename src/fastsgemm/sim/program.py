@@ -6,7 +6,7 @@ import enum
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -114,14 +114,14 @@ def _closed(kernel: Kernel) -> Kernel:
     return replace(kernel, instructions=[*kernel.instructions, end])
 
 
-def _ends_stretch(instruction: Instruction) -> bool:
-    opcode = instruction.opcode
+@cache
+def _ends_stretch(opcode: str) -> bool:
     waits = (_REDUCING_BARRIER, _CLUSTER_BARRIER, mbarrier.WAIT)
     return opcode in _BARRIERS + _BRANCHES + _RETURNS or any(wait.fullmatch(opcode) for wait in waits)
 
 
 def _starts(kernel: Kernel) -> list[int]:
-    after = (index + 1 for index, instruction in enumerate(kernel.instructions) if _ends_stretch(instruction))
+    after = (index + 1 for index, instruction in enumerate(kernel.instructions) if _ends_stretch(instruction.opcode))
     return sorted({0, *kernel.labels.values(), *after} - {len(kernel.instructions)})
 
 
@@ -147,7 +147,7 @@ def _stretch(
         return tuple(wgmma.watch(opcodes.decode(one, i, slots), one, watched, slots) for i, one in numbered)
 
     last = kernel.instructions[stop - 1]
-    if not _ends_stretch(last):
+    if not _ends_stretch(last.opcode):
         return Stretch(start, stop, decoded(stop), End.FALL)
     ended = partial(Stretch, start, stop, decoded(stop - 1), last=last)
     condition = slots.predicate(last.guard.register) if last.guard else None

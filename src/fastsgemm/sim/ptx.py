@@ -9,13 +9,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from fastsgemm.sim.errors import PtxError
 
 SIZES = {f"{kind}{bits}": bits // 8 for kind in "busf" for bits in (8, 16, 32, 64)}
 
 
-@dataclass(frozen=True, order=True)
-class SourceLine:
+class SourceLine(Struct, frozen=True, order=True, gc=False):
     """A line of CUDA source."""
 
     file: str
@@ -25,38 +26,33 @@ class SourceLine:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True)
-class Register:
+class Register(Struct, frozen=True, gc=False):
     """A register of a thread, by its name, unique in the kernel."""
 
     name: str
 
 
-@dataclass(frozen=True)
-class Constant:
+class Constant(Struct, frozen=True, gc=False):
     """A number in the instruction: its bits, and whether they were given as a float."""
 
     bits: int
     floating: bool = False
 
 
-@dataclass(frozen=True)
-class Symbol:
+class Symbol(Struct, frozen=True, gc=False):
     """A name: a label, a parameter, a variable or a special register such as ``%tid.x``."""
 
     name: str
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(Struct, frozen=True, gc=False):
     """``[base + offset]``."""
 
     base: Register | Symbol | Constant
     offset: int
 
 
-@dataclass(frozen=True)
-class Vector:
+class Vector(Struct, frozen=True, gc=False):
     """``{a, b, ...}``."""
 
     items: tuple[Operand, ...]
@@ -65,16 +61,14 @@ class Vector:
 Operand = Register | Constant | Symbol | Address | Vector
 
 
-@dataclass(frozen=True)
-class Guard:
+class Guard(Struct, frozen=True, gc=False):
     """``@%p`` or ``@!%p`` before an instruction."""
 
     register: Register
     negated: bool
 
 
-@dataclass(frozen=True)
-class Instruction:
+class Instruction(Struct, frozen=True, gc=False):
     """One instruction."""
 
     opcode: str  # with all its dots, for example `ld.shared.v4.f32`
@@ -93,8 +87,7 @@ class Instruction:
         return f"{self.where}" + (f" (inlined at {self.caller})" if self.caller else "")
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A parameter of a kernel."""
 
     name: str
@@ -145,8 +138,10 @@ _KNOWN_DIRECTIVES = {".maxntid", ".minnctapersm", ".maxnreg", ".reqnctapercluste
 _LINE = (".loc ", ".loc\t")
 # Declarations for local memory and for calls of functions, which `program` refuses where they are used.
 _NOT_READ = (".local", ".param", ".callprototype")
-_LABEL = re.compile(r"([\w$]+):")
+# A brace of a block, a label, a position in the source, or what a semicolon ends.
+_STATEMENT = re.compile(r"[\s;]*([{}]|[\w$]+:|\.loc[ \t][^\n]*(?=\n)|[^{};\s][^;]*(?=;))")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
+_OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,|\s]+")  # ``%p|%q`` counts as two operands
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 
 
@@ -195,6 +190,7 @@ class _Body:
     def __init__(self, kernel: Kernel, files: dict[int, str]) -> None:
         self.kernel = kernel
         self.files = files
+        self.operands: dict[str, Operand] = {}  # those outside of inner blocks, by their text
         self.scopes: list[dict[str, str]] = [{}]  # names of an inner block are renamed: inline PTX reuses them
         self.renamed = 0
         self.where: SourceLine | None = None
@@ -212,7 +208,9 @@ class _Body:
             raise PtxError(f"cannot read kernel {self.kernel.name} at or after {statement!r}") from error
 
     def _statement(self, statement: str) -> None:
-        if statement == "{":
+        if statement[0] not in "{}." and statement[-1] != ":":
+            self.kernel.instructions.append(self._instruction(statement))
+        elif statement == "{":
             self.scopes.append({})
         elif statement == "}":
             self.scopes.pop()
@@ -231,7 +229,7 @@ class _Body:
             used = _USED.match(statement)
             self.used_bytes = bin(int(used[1], 0)).count("1") if used else self.used_bytes
         elif not statement.startswith(_NOT_READ):
-            self.kernel.instructions.append(self._instruction(statement))
+            raise PtxError(f"cannot read {statement!r}")
 
     def finish(self) -> Kernel:
         end = -(-self.kernel.static_shared // 16) * 16
@@ -278,14 +276,21 @@ class _Body:
             if not isinstance(register, Register):
                 raise PtxError(f"the guard of {statement!r} is no register")
             guard = Guard(register, match[1] == "!")
-        operands = tuple(self._operand(part) for part in _split(match[4]))
+        operands = tuple(map(self._operand, _OPERAND.findall(match[4])))
         used, self.used_bytes = self.used_bytes, None
         text = " ".join(statement.split())
         return Instruction(match[3], operands, guard, self.where, self.caller, text, used)
 
     def _operand(self, text: str) -> Operand:
+        if len(self.scopes) > 1:  # a name may be of an inner block
+            return self._read_operand(text)
+        if text not in self.operands:
+            self.operands[text] = self._read_operand(text)
+        return self.operands[text]
+
+    def _read_operand(self, text: str) -> Operand:
         if text.startswith("{"):
-            return Vector(tuple(self._operand(part) for part in _split(text[1:-1])))
+            return Vector(tuple(map(self._operand, _OPERAND.findall(text[1:-1]))))
         if text.startswith("["):
             match = _ADDRESS.fullmatch(text)
             if match is None:
@@ -313,26 +318,11 @@ def _statements(text: str, at: int) -> Iterator[str]:
     """Yield the statements of a body, braces of inner blocks among them, up to the brace that ends it."""
     depth = 1
     while True:
-        while text[at].isspace() or text[at] == ";":
-            at += 1
-        if text[at] in "{}":
-            depth += 1 if text[at] == "{" else -1
-            if depth == 0:
-                return
-            yield text[at]
-            at += 1
-            continue
-        label = _LABEL.match(text, at)
-        if label:
-            yield label[0]
-            at = label.end()
-            continue
-        end = text.index("\n" if text.startswith(_LINE, at) else ";", at)
-        yield text[at:end].strip()
-        at = end + 1
-
-
-def _split(text: str) -> list[str]:
-    """Split operands at the commas outside of braces; ``%p|%q`` counts as two operands."""
-    parts = re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,|\s]+", text)
-    return [part.strip() for part in parts]
+        match = _STATEMENT.match(text, at)
+        if match is None:
+            raise ValueError("the text ends inside a kernel")
+        statement, at = match[1].rstrip(), match.end()
+        depth += {"{": 1, "}": -1}.get(statement, 0)
+        if depth == 0:
+            return
+        yield statement

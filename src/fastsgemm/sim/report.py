@@ -88,9 +88,10 @@ def activities(
     def places(instruction: Instruction) -> list[Activity]:
         return [total] if instruction.where is None else [total, lines[instruction.where]]
 
-    for index, instruction in enumerate(instructions):
+    for index, (instruction, warps) in enumerate(zip(instructions, counters.warps.tolist(), strict=True)):
         for activity in places(instruction):
-            _add(activity, index, instruction, counters, block_warps)
+            if warps:
+                _add(activity, index, instruction, counters, warps, warps / block_warps)
     for (index, operand), count in counters.global_.items():
         for activity in places(instructions[index]):
             kind = activity.stores if instructions[index].opcode.startswith("st") else activity.loads
@@ -98,15 +99,16 @@ def activities(
     return total, dict(lines)
 
 
-def _add(activity: Activity, index: int, instruction: Instruction, counters: Counters, block_warps: int) -> None:
-    warps = int(counters.warps[index])
+def _add(
+    activity: Activity, index: int, instruction: Instruction, counters: Counters, warps: int, blocks: float
+) -> None:
     activity.instructions += warps
     activity.divergent_branches += int(counters.divergent[index])
     if instruction.opcode.startswith("fma."):
         activity.fmas += warps
         activity.thread_fmas += int(counters.lanes[index])
     if _BARRIER.match(instruction.opcode):
-        activity.barriers += warps / block_warps
+        activity.barriers += blocks
     if index in counters.shared:
         loading = instruction.opcode.startswith("ld")
         (activity.shared_loads if loading else activity.shared_stores).add(counters.shared[index])

@@ -65,11 +65,13 @@ class SharedMemory:
         self._refuse(lanes, at, address, racing, writer, "reads", "wrote")
         reader = self._reader[units]
         self._reader[units] = me
-        many = (self._reader[units] != me) | _others(reader, me)
-        warp = (me - 1) // WARP
-        alone = (_warp(reader, warp) == warp) & (_warp(self._reader[units], warp) == warp)
-        self._reader[units[many]] = np.broadcast_to(_FIRST_LANES - warp, units.shape)[many]
-        self._reader[units[many & ~alone]] = _MANY
+        last = self._reader[units]
+        many = (last != me) | _others(reader, me)
+        if many.any():
+            unit, warp = units[many], np.broadcast_to((me - 1) // WARP, units.shape)[many]
+            alone = (_warp(reader[many], warp) == warp) & (_warp(last[many], warp) == warp)
+            self._reader[unit] = _FIRST_LANES - warp
+            self._reader[unit[~alone]] = _MANY
         data: Array = self._bytes.view(dtype).reshape(-1, count)[rows]
         return data.T.copy()
 

@@ -45,7 +45,8 @@ class Slots:
         if isinstance(operand, Register):
             return self.register(operand)
         if isinstance(operand, Constant):
-            return self._slot((operand, type_), _constant(operand, type_))
+            number = self._numbers.get((operand, type_))
+            return self._slot((operand, type_), _constant(operand, type_)) if number is None else number
         if isinstance(operand, Symbol):
             return self._symbol(operand.name, type_)
         raise PtxError(f"{operand} cannot be a source of type {type_}")
@@ -54,7 +55,10 @@ class Slots:
         """Return the slot of a register."""
         if not isinstance(operand, Register):
             raise PtxError(f"expected a register, got {operand}")
-        return self._slot(operand.name, np.zeros(1, _dtype(self.kernel.type_of(operand))))
+        number = self._numbers.get(operand.name)
+        if number is None:
+            number = self._slot(operand.name, np.zeros(1, _dtype(self.kernel.type_of(operand))))
+        return number
 
     def stored(self, operand: Operand) -> Any:
         """Return the dtype that the slot of a register has."""
