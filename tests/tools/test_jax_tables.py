@@ -24,6 +24,10 @@ def test_each_measurement_is_a_line():
     assert "| the host, for a jitted call on 64³ | 0.96 | 0.50 |" in text
     assert "| a `scan` of 100 products of 256³, in graphs | 1.25 | 0.50 |" in text
     assert "| a training step of a transformer | 0.96 | 0.50 |" in text and "Gaussian" not in text
+    assert "devices" not in text
+    run["several_devices"] = {"n": 64, "1": one, "2": {"K": one | {"ieee_ratio": 0.75}}}
+    text = jax.texts(run)["jax"]
+    assert "| 64³ on one device | 0.96 | 0.50 |\n| 64³ on 2 devices, K divided | 0.75 | 0.50 |" in text
 
 
 def test_nothing_measured_says_what_to_run():

@@ -31,8 +31,16 @@ def _rows(run: Data) -> Iterator[tuple[str, Data]]:
     for name, what in _PROGRAMS.items():
         if name in run:
             yield what, run[name]["seconds"]
-    n, by_count = run["several_devices"]["n"], run["several_devices"]
-    yield f"{n}³ on one device", by_count["1"]
-    for count in (key for key in by_count if key not in ("n", "1")):
-        for how, of in by_count[count].items():
-            yield f"{n}³ on {count} devices, {how} divided", of
+    yield from _several(run.get("several_devices"))
+
+
+def _several(measured: Data | str | None) -> Iterator[tuple[str, Data]]:
+    """Yield the same of a product that is divided among devices; on one device only, the program says so instead."""
+    if not isinstance(measured, dict):
+        return
+    n = measured["n"]
+    for count, found in measured.items():
+        if count == "1":
+            yield f"{n}³ on one device", found
+        elif count != "n":
+            yield from ((f"{n}³ on {count} devices, {how} divided", of) for how, of in found.items())
