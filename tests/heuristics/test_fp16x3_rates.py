@@ -6,7 +6,7 @@ from msgspec import structs
 from fastsgemm import resources
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import RecordError
-from fastsgemm.heuristics import fp16x3, fp16x3_rates
+from fastsgemm.heuristics import database, fp16x3, fp16x3_rates
 from fastsgemm.problem import DTYPES, Problem
 from fastsgemm.request import resolve
 
@@ -30,15 +30,30 @@ def test_shipped_files_are_as_they_would_be_written():
         assert fp16x3_rates.dumps(rates) == path.read_text()
 
 
-def test_a_device_with_a_shipped_file_gets_it():
-    rates = fp16x3_rates.load("sm_90", "NVIDIA H100 80GB HBM3")
-    assert rates.device == "NVIDIA H100 80GB HBM3" and rates != fp16x3_rates.load("sm_90")
+@pytest.fixture
+def of_an_h100(tmp_path, monkeypatch):
+    """Rates of a device beside those of its architecture, as they are shipped with its records and curves."""
+    folder = tmp_path / "fp16x3"
+    folder.mkdir()
+    for path in (resources.folder("tuning_db") / "fp16x3").glob("*.json"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    rates = structs.replace(fp16x3_rates.load("sm_90"), device="NVIDIA H100 80GB HBM3", most_parts=7)
+    (folder / "NVIDIA-H100-80GB-HBM3.json").write_text(fp16x3_rates.dumps(rates))
+    monkeypatch.setattr(resources, "folder", lambda name: tmp_path)
+    database.forget()
+    yield rates
+    monkeypatch.undo()
+    database.forget()
+
+
+def test_a_device_with_a_shipped_file_gets_it(of_an_h100):
+    assert fp16x3_rates.load("sm_90", "NVIDIA H100 80GB HBM3") == of_an_h100 != fp16x3_rates.load("sm_90")
 
 
 @pytest.mark.parametrize(("arch", "device"), [
     ("sm_90", "NVIDIA H100-80GB HBM3"), ("sm_80", "NVIDIA H100 80GB HBM3"), ("sm_90", "generic"), ("sm_80", "sm_90"),
 ])  # fmt: skip
-def test_a_device_whose_name_gives_the_name_of_another_file_does_not_get_that(arch, device):
+def test_a_device_whose_name_gives_the_name_of_another_file_does_not_get_that(of_an_h100, arch, device):
     assert fp16x3_rates.load(arch, device) == fp16x3_rates.load(arch)
 
 

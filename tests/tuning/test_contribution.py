@@ -267,7 +267,8 @@ def test_rates_of_a_further_device_get_a_file_of_their_own(tmp_path, monkeypatch
     add_contribution = pytest.importorskip("add_contribution", reason="tools/ is part of a checkout only")
     monkeypatch.setattr(database, "shipped_path", lambda arch: tmp_path / f"{arch}.json")
     (tmp_path / "fp16x3").mkdir()
-    both = [fp16x3_rates.load("sm_90"), fp16x3_rates.load("sm_90", "NVIDIA H100 80GB HBM3")]
+    shipped = fp16x3_rates.load("sm_90")
+    both = [shipped, structs.replace(shipped, device="NVIDIA H100 80GB HBM3")]
     for rates in both * 2:
         add_contribution._file_of(rates).write_text(fp16x3_rates.dumps(rates))
     paths = [tmp_path / "fp16x3" / name for name in ("sm_90.json", "NVIDIA-H100-80GB-HBM3.json")]
@@ -277,7 +278,8 @@ def test_rates_of_a_further_device_get_a_file_of_their_own(tmp_path, monkeypatch
 def test_rates_that_would_replace_those_of_another_device_are_refused(exported, tmp_path, monkeypatch, capsys):
     """Their names give the same name of a file. Nothing is written then."""
     add_contribution = pytest.importorskip("add_contribution", reason="tools/ is part of a checkout only")
-    shipped = [fp16x3_rates.load("sm_90"), fp16x3_rates.load("sm_90", "NVIDIA H100 80GB HBM3")]
+    shipped = fp16x3_rates.load("sm_90")
+    shipped = [shipped, structs.replace(shipped, device="NVIDIA H100 80GB HBM3")]
     monkeypatch.setattr(database, "shipped_path", lambda arch: tmp_path / f"{arch}.json")
     (tmp_path / "fp16x3").mkdir()
     for rates in shipped:
