@@ -432,7 +432,7 @@ DIRECT_LEFT_OUT = {
     "wait at the end": ("cp_async_wait_group<0>();\n", "\n", KernelFault, None),
     "wait for an empty stage": (EMPTY, "", KernelFault, None),
     "wait for a full stage": (FULL, "", KernelFault, None),
-    "an arrival": ("ring.init(4,", "ring.init(3,", KernelFault, None),
+    "an arrival": ("ring.init(4 *", "ring.init(3 *", KernelFault, None),
     "release": ("ring.release(last);\n            repair", "repair", EndlessWaitError, "never ends"),
     "too many stages under way": ("LAG = STAGES - 2", "LAG = STAGES - 0", EndlessWaitError, "never ends"),
 }  # fmt: skip
