@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,33 @@ def test_a_program_is_built_anew_with_the_same_random_numbers(harness, monkeypat
     (case,) = harness.measure({"one product": build}, "cpu", 0)["cases"]
     assert len(built) == 3 and all(torch.equal(each, built[0]) for each in built)
     assert case["steps"] == 2 * harness.TIMED and case["device_ms"] == {}
+
+
+def test_each_kind_of_products_is_the_first_of_every_third_turn(harness):
+    orders = [harness.in_order(turn) for turn in range(6)]
+    assert [order[0] for order in orders] == [*harness.PRODUCTS] * 2
+    assert all(sorted(order) == sorted(harness.PRODUCTS) for order in orders)
+
+
+def test_the_switch_goes_on_before_every_kind_and_off_again_before_pytorchs_own(harness, monkeypatch):
+    real, turned = harness.fastsgemm.torch.enabled, []
+
+    @contextmanager
+    def enabled(precision, device):
+        turned.append("on")
+        with real(precision, device=device) as switch:
+            yield switch
+        turned.append("off")
+
+    monkeypatch.setattr(harness.fastsgemm.torch, "enabled", enabled)
+    x = torch.rand(4, 4)
+    for name, before in (("PyTorch", ["on", "off"]), ("ieee", ["on"])):
+        turned.clear()
+        with harness.products(name, "cpu") as switch:
+            assert turned == before
+            x @ x
+        assert turned == ["on", "off"]
+        assert switch is None if name == "PyTorch" else switch.report().calls == 1
 
 
 def test_the_recorder_meets_every_product_once(harness, monkeypatch):

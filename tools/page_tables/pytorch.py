@@ -132,29 +132,32 @@ def _log_probability(head: Data) -> list[str]:
 def _gpus(several: Data) -> list[str]:
     """Return a table with a line for each work and number of devices, and what the comparison with one device gave."""
     alone, *others = several["scaling"]
-    columns = "devices", "PyTorch, ms", "ieee", "fp16x3", "ieee: share of the ideal", "ieee: the time is that of"
+    columns = "devices", "PyTorch, ms", "ieee", "fp16x3", "ieee, share of the ideal", "ieee, NCCL", "ieee, waiting"
     lines = header("work", *columns)
     for work in alone["works"]:
         for run in (alone, *others):
             measured, number = run["works"][work], run["devices"]
             parts = 1 if "per device" in work else number  # of one device's work that each device has
             ideal = alone["works"][work]["ms"]["ieee"] / parts
-            limits = ", ".join(f"{kind} {_percent(share)}" for kind, share in measured["shares"]["ieee"].items())
+            limits = (_percent(measured["shares"]["ieee"][kind]) for kind in ("NCCL", "waiting"))
             ms, *ratios = _relative(measured["ms"])
             cells = f"{ms:.1f}", *(f"{ratio:.2f}" for ratio in ratios), _percent(ideal / measured["ms"]["ieee"])
-            lines.append(line(work, number, *cells, limits))
-    losses = ", ".join(f"{kind} {most:.0e}" for kind, most in several["differences"]["losses"].items())
+            lines.append(line(work, number, *cells, *limits))
+    most = several["differences"]["losses"]
+    losses = ", ".join(f"{kind} {one:.0e}" if one else f"{kind} 0" for kind, one in most.items())
     differing = {number: names for number, names in several["differences"]["bits"].items() if names}
     bits = f"differ on {', '.join(differing)} devices" if differing else "are the same on every number of devices"
     return [
         *lines,
         "",
-        f"In one order, the bits of a product {bits}. Losses differ from those of one device by: {losses}.",
+        f"With rows or columns divided, the bits of a product in one order {bits}. The losses of training differ from "
+        f"those of one device by at most: {losses}.",
     ]
 
 
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f}%"
+def _percent(share: float) -> str:
+    """Return a share as a page shows it, and nothing for a share of nothing."""
+    return f"{100 * share:.1f}%" if share else ""
 
 
 _NOT_REPLACED = ("passed on", "not replaced")  # in the names of calls

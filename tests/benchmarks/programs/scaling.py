@@ -20,7 +20,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[2] / "examples")]
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from harness import PRODUCTS, products  # noqa: E402
+from harness import PRODUCTS, in_order, products  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor  # noqa: E402
@@ -48,6 +48,7 @@ class Place:
     def __init__(self, device):
         self.device, self.world, self.rank = device, dist.get_world_size(), dist.get_rank()
         self.mesh = init_device_mesh(device, (self.world,))
+        self._hosts = dist.new_group(backend="gloo")
 
     def random(self, *shape):
         """Return the same normal numbers in every process."""
@@ -57,6 +58,11 @@ class Place:
     def wait(self):
         if self.device == "cuda":
             torch.cuda.synchronize()
+
+    def meet(self):
+        """Wait for this device and for all processes, without a kernel."""
+        self.wait()
+        dist.barrier(self._hosts)
 
 
 def product(place, n, of_a, of_b, rows=0):
@@ -148,12 +154,10 @@ def in_turns(place, step):
     """Return the median time of a step in ms with each kind of products: that of the slowest process."""
     times = {name: [] for name in PRODUCTS}
     for turn in range(TURNS + 1):
-        for name in PRODUCTS:
+        for name in in_order(turn):
             with products(name, place.device):
                 step()
-                place.wait()
-                dist.barrier()
-                place.wait()
+                place.meet()
                 started = time.perf_counter()
                 step()
                 place.wait()
@@ -167,12 +171,15 @@ def in_turns(place, step):
 def shares(place, step):
     """Return which share of a step's time NCCL, products and other kernels take, and when the device waits.
 
-    Kernels of two kinds at the same time count for the first of these. On the CPU there is nothing to tell apart.
+    Kernels of two kinds at the same time count for products, then for NCCL. On the CPU there is nothing to tell apart.
+    The processes meet once each has started its profiler, else NCCL waits for the last one, which looks like work.
     """
     if place.device != "cuda":
         return {}
+    step()
+    place.wait()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        place.wait()
+        place.meet()
         started = time.perf_counter()
         step()
         place.wait()
