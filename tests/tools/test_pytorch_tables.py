@@ -44,7 +44,10 @@ def test_programs_say_where_and_when_they_ran_and_show_what_is_relative_to_pytor
     assert f"| BERT {row}\n| wide {row}\n\nThe results differ from PyTorch's by at most 1e-06 and 2e-07 of" in first
     assert first.endswith("at least 50.0% of the FLOPs of products were replaced.")
     assert second.startswith("one NVIDIA Y, torch 2.11, 2026-01-02.") and f"| MLP {row}\n" in second
-    assert pytorch.step_times(found) == {"NVIDIA X, 2026-01-02": [TIMES, TIMES], "NVIDIA Y, 2026-01-02": [TIMES]}
+    found["pca on NVIDIA X"] = timed("PCA")
+    x, y = "NVIDIA X, 2026-01-02", "NVIDIA Y, 2026-01-02"
+    other, symmetric = "other PyTorch programs", "PyTorch programs with A Aᵀ"
+    assert pytorch.step_times(found) == {(x, other): [TIMES] * 2, (x, symmetric): [TIMES], (y, other): [TIMES]}
 
 
 def test_samples_of_pytorch_are_summed_up():

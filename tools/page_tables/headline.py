@@ -79,10 +79,9 @@ def _rows(data: Mapping[str, Data | None]) -> Iterator[tuple[str, str, str, list
     for symmetric in runs(data, "symmetric"):
         ms = [row["ms"] for row in (*symmetric["sizes"], *symmetric["random"])]
         yield _place(symmetric), "`sgemm(A, A.T)`", "SGEMM of cuBLAS", [one["cuBLAS"] / one["ieee"] for one in ms]
-    for place, steps in step_times(data["pytorch"]).items():
+    for (place, kind), steps in step_times(data["pytorch"]).items():
         for precision in ("ieee", "fp16x3"):
-            ratios = [ms["PyTorch"] / ms[precision] for ms in steps]
-            yield place, f"PyTorch programs, `{precision}`", "PyTorch", ratios
+            yield place, f"{kind}, `{precision}`", "PyTorch", [ms["PyTorch"] / ms[precision] for ms in steps]
 
 
 def _place(data: Data) -> str:

@@ -57,14 +57,15 @@ def _programs(timed: Mapping[str, Data]) -> str:
     return "\n\n".join(texts) or NOT_MEASURED
 
 
-def step_times(programs: Mapping[str, Data] | None) -> dict[str, list[Mapping[str, float]]]:
-    """Return the times in ms of a step of every program, by device and date."""
-    timed = {name: program for name, program in (programs or {}).items() if "cases" in program}
-    times: dict[str, list[Mapping[str, float]]] = {}
-    for program in timed.values():
-        place = f"{program['device']}, {program['date']}"
-        times.setdefault(place, []).extend(case["ms"] for case in program["cases"])
-    return times
+def step_times(programs: Mapping[str, Data] | None) -> dict[tuple[str, str], list[Mapping[str, float]]]:
+    """Return the times in ms of a step of every program, by device and date and by the kind of program."""
+    times: dict[tuple[str, str], list[Mapping[str, float]]] = {}
+    for name, program in (programs or {}).items():
+        if "cases" in program:
+            kind = "PyTorch programs with A Aᵀ" if name.startswith(_SYMMETRIC) else "other PyTorch programs"
+            place = f"{program['device']}, {program['date']}"
+            times.setdefault((place, kind), []).extend(case["ms"] for case in program["cases"])
+    return dict(sorted(times.items()))
 
 
 def _by_place(timed: Mapping[str, Data]) -> dict[str, list[Data]]:
@@ -132,14 +133,15 @@ def _log_probability(head: Data) -> list[str]:
 def _gpus(several: Data) -> list[str]:
     """Return a table with a line for each work and number of devices, and what the comparison with one device gave."""
     alone, *others = several["scaling"]
-    columns = "devices", "PyTorch, ms", "ieee", "fp16x3", "ieee, share of the ideal", "ieee, NCCL", "ieee, waiting"
-    lines = header("work", *columns)
+    kinds = ("NCCL", "waiting") if all(work["shares"] for work in alone["works"].values()) else ()
+    columns = "devices", "PyTorch, ms", "ieee", "fp16x3", "ieee, share of the ideal"
+    lines = header("work", *columns, *(f"ieee, {kind}" for kind in kinds))
     for work in alone["works"]:
         for run in (alone, *others):
             measured, number = run["works"][work], run["devices"]
             parts = 1 if "per device" in work else number  # of one device's work that each device has
             ideal = alone["works"][work]["ms"]["ieee"] / parts
-            limits = (_percent(measured["shares"]["ieee"][kind]) for kind in ("NCCL", "waiting"))
+            limits = (_percent(measured["shares"]["ieee"][kind]) for kind in kinds)
             ms, *ratios = _relative(measured["ms"])
             cells = f"{ms:.1f}", *(f"{ratio:.2f}" for ratio in ratios), _percent(ideal / measured["ms"]["ieee"])
             lines.append(line(work, number, *cells, *limits))
@@ -160,6 +162,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}%" if share else ""
 
 
+_SYMMETRIC = ("newton_schulz", "pca", "shampoo")  # programs that multiply a matrix by its own transpose
 _NOT_REPLACED = ("passed on", "not replaced")  # in the names of calls
 # Every table of one program, with that program.
 _TABLES: dict[str, tuple[str, Callable[[Data], list[str]]]] = {
