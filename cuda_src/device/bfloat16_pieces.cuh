@@ -44,7 +44,6 @@ struct Pieces {
                 of[0][k][i] = take(x);
                 left |= __float_as_uint(x[0]) | __float_as_uint(x[1]);
             }
-        __syncwarp();  // one lane says for all of its warp that the lines were read
     }
 };
 
