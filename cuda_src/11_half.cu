@@ -9,8 +9,8 @@
 //   meanwhile.
 // - A stage has 64 steps of k, which are one chain: it is promoted to FP32 registers while the next one is
 //   computed. A tile of 256 columns has a chain for 64 of them at a time, so that all fit in the registers:
-//   what limits large products is how fast L2 fills shared memory, and a wider tile needs less of it. So has
-//   one of 128 columns beside the pieces of A, the least of which come first in the chain.
+//   what limits large products is how fast L2 fills shared memory, and a wider tile needs less of it. Where
+//   the pieces of A take registers, too, a tile of 128 columns has the same.
 // - A warp lays what it stores in shared memory of its own.
 //
 // Assumes: both operands have k contiguous, and lines and addresses are multiples of 16 bytes. A is M x K, B
