@@ -435,8 +435,8 @@ DIRECT_LEFT_OUT = {
     "an arrival": ("ring.init(4 *", "ring.init(3 *", KernelFault, None),
     "release": ("ring.release(last);\n            repair", "repair", EndlessWaitError, "never ends"),
     "too many stages under way": ("LAG = STAGES - 2", "LAG = STAGES - 0", EndlessWaitError, "never ends"),
-    "lanes that have read": ("__syncwarp();  // the lanes have read the pass before", "", RaceError, "that thread 0 read"),
-    "lanes that have written": ("__syncwarp();  // the lanes have written", "", RaceError, "that thread 1 wrote"),
+    "lanes that have read": ("__syncwarp();  // the lanes have read the pass before", "", RaceError, "thread 0 read"),
+    "lanes that have written": ("__syncwarp();  // the lanes have written", "", RaceError, "thread 1 wrote"),
 }  # fmt: skip
 
 
