@@ -9,8 +9,8 @@
 //   meanwhile.
 // - A stage has 64 steps of k, which are one chain: it is promoted to FP32 registers while the next one is
 //   computed. A tile of 256 columns has a chain for 64 of them at a time, so that all fit in the registers:
-//   what limits large products is how fast L2 fills shared memory, and a wider tile needs less of it. So has
-//   one of 128 columns beside the pieces of A, the least of which come first in the chain.
+//   what limits large products is how fast L2 fills shared memory, and a wider tile needs less of it. Where
+//   the pieces of A take registers, too, a tile of 128 columns has the same.
 // - A warp lays what it stores in shared memory of its own.
 //
 // Assumes: both operands have k contiguous, and lines and addresses are multiples of 16 bytes. A is M x K, B
@@ -66,7 +66,8 @@ static_assert(!FLOAT_A || BN <= 128, "the pieces of A fit in the registers");
 // The ring of stages, with what device/promoted_wgmma.cuh is compiled for.
 struct Ring : StageRing<STAGES, STAGE, 1> {
     static constexpr int BN = ::BN, STAGE_A = ::STAGE_A;
-    static constexpr int ARRIVE = FLOAT_A ? 32 : 1;  // lanes of a warp that arrive
+    // Lanes of a warp that arrive: with FLOAT_A all, since each reads floats from a stage itself.
+    static constexpr int ARRIVE = FLOAT_A ? 32 : 1;
 
     __device__ __forceinline__ void release(const Group &group) const {
         if (threadIdx.x % 32 < ARRIVE) mbarrier_arrive(empty(group.stage[0]));
@@ -199,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);
     const bool split = part_steps < K;
     const unsigned works = tiles * ((unsigned(K) + part_steps - 1u) / part_steps);
-    // One thread of each warp that copies, and of each that multiplies.
+    // ARRIVE threads of each warp that copies, and of each that multiplies.
     if (threadIdx.x == 0) ring.init(4 * Ring::ARRIVE, 4 * CONSUMERS * Ring::ARRIVE);
     __syncthreads();
     launch_dependents();

@@ -14,7 +14,7 @@
 // below in the second, and the steps 8 behind in the last two.
 struct Pieces {
     static constexpr int LINE = 256;  // bytes: 64 floats
-    unsigned of[3][4][4];             // the lowest pieces first
+    unsigned of[3][4][4];             // the lowest pieces first: a chain is short while it is large
     unsigned left = 0;                // bits that the pieces leave of any float so far, in the lower half
 
     // The place of a 16-byte piece of a line. Four lines of a warp are read at a time, two pieces of each.
@@ -44,12 +44,12 @@ struct Pieces {
                 of[0][k][i] = take(x);
                 left |= __float_as_uint(x[0]) | __float_as_uint(x[1]);
             }
-        __syncwarp();  // one lane says for all of its warp that the lines were read
     }
 };
 
-// Compute anew what must be: of the sums of a warp, whose first row and column of C these are, over `steps`
-// steps of k from the first of A, M x K, and of B, N x K, on.
+// Compute the sums of a warp anew where the pieces do not give them, each by one chain of FMAs. `row` and
+// `column` are those of its first element of C. A, M x K, and B, N x K, begin at the first of `steps` steps
+// of k.
 template <int COUNT>
 __device__ __forceinline__ void repair(float (&sum)[COUNT], const Pieces &pieces, const float *A,
                                        long long lda, const unsigned short *B, long long ldb, int row,

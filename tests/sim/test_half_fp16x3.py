@@ -435,6 +435,8 @@ DIRECT_LEFT_OUT = {
     "an arrival": ("ring.init(4 *", "ring.init(3 *", KernelFault, None),
     "release": ("ring.release(last);\n            repair", "repair", EndlessWaitError, "never ends"),
     "too many stages under way": ("LAG = STAGES - 2", "LAG = STAGES - 0", EndlessWaitError, "never ends"),
+    "lanes that have read": ("__syncwarp();  // the lanes have read the pass before", "", RaceError, "thread 0 read"),
+    "lanes that have written": ("__syncwarp();  // the lanes have written", "", RaceError, "thread 1 wrote"),
 }  # fmt: skip
 
 
@@ -451,6 +453,21 @@ def test_what_must_not_be_left_out_as_they_lie(what, monkeypatch):
     A, B, C = as_they_lie("bf16xbf16", 130, 16, 2048)
     with pytest.raises(error, match=message):
         directly(A, B, 1.0, 0.0, C, DIRECT["few rows"], machine=machine)
+
+
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ("wgmma_wait_group<0>();  // the products of the stage before have these registers", "", "uses the registers"),
+    ("pieces.read(a);\n            wgmma_fence();", "pieces.read(a);", "since the last wgmma.fence"),
+])  # fmt: skip
+def test_the_registers_of_the_pieces_are_waited_for(old, new, message, monkeypatch):
+    def edit(text):
+        assert old in text
+        return text.replace(old, new)
+
+    kernel_texts.change(monkeypatch, edit, "11_half.cu")
+    A, B, C = as_they_lie("f32xbf16", 64, 128, 256)
+    with pytest.raises(UnfinishedProductError, match=message):
+        directly(A, B, 1.0, 0.0, C, HalfConfig(BM=64, BN=128, STAGES=8))
 
 
 def test_another_swizzle_is_another_product(monkeypatch):

@@ -41,7 +41,7 @@ class Fp16x3Config(Config):
 
 @dataclass(frozen=True, repr=False)
 class HalfConfig(Config):
-    """Rung 11 on Hopper for two operands of one 16-bit type, which tensor cores take as they lie."""
+    """Rung 11 on Hopper for operands as they lie: two of one 16-bit type, or bfloat16 and float32."""
 
     BM: Annotated[int, Constant("rows of C that a block computes, 64 per warpgroup", (64, 128))] = 128
     BN: Annotated[int, Constant("columns of C that a block computes", (16, 32, 64, 128, 256))] = 128

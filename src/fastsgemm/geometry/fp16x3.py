@@ -192,8 +192,8 @@ def stage_bytes(config: TileConfig, dtypes: Dtypes) -> int:
 def ring(config: TileConfig, dtypes: Dtypes) -> tuple[int, int]:
     """Return the stages of a ring of operands of these types, and the shared memory of a block in bytes.
 
-    As many stages fit as where those of the operands do that a config is for, float32 or of one 16-bit type. So as much
-    of memory is on its way.
+    STAGES of a config are for two float32 operands, of a `HalfConfig` for two of one 16-bit type. Of other operands as
+    many stages are taken as fit in the same shared memory, so that as many bytes are on their way.
     """
     if dtypes.a is dtypes.b and bool(dtypes.a) is isinstance(config, HalfConfig):
         return config.STAGES, config.shared_bytes

@@ -101,8 +101,8 @@ def choose(
     rival : (str, float or None), optional
         Rung and time of the IEEE kernel that would compute it. Default: that of dense float32 operands.
     """
-    arch, forced, triangle = device.arch, request.rung is not None, bool(request.sym)
-    ieee = Choice((), triangle=triangle)
+    arch, forced = device.arch, request.rung is not None
+    ieee = Choice((), triangle=bool(request.sym))
     if not supported(arch):
         return replace(ieee, why=f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
     if problem.batch > MOST_PRODUCTS:
@@ -124,7 +124,7 @@ def choose(
             way = None
     way = way or quickest(known.tiles, split=to_split)
     ms = 1e-3 * way.least * problem.batch  # one product after the other
-    tensor = replace(ieee, tile=way.config, trans_c=way.trans_c, triangle=triangle)
+    tensor = replace(ieee, tile=way.config, trans_c=way.trans_c)
     if known.least_gflop is None:
         ieee, tensor = (replace(one, tensor_ms=ms) for one in (ieee, replace(tensor, ms=ms)))
     if forced:

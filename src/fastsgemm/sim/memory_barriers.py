@@ -222,15 +222,17 @@ class MemoryBarriers:
             lanes.fail(RaceError, at, nth, what)
         return written
 
-    def orders_read(self, lanes: Lanes, addresses: Array) -> Array:
-        """Return which executing lanes know of the copy that wrote where they read, and note that they read."""
-        ordered = np.zeros(len(addresses), np.bool_)
+    def known_writer(self, lanes: Lanes, addresses: Array) -> Array:
+        """Return whose copy wrote where each executing lane reads, and note that it reads.
+
+        That is an agent that the lane's warp has waited for; -1 if it has not, or if there was no copy.
+        """
+        agents = np.full(len(addresses), _NOBODY)
         for block, here, warps, units in self._of_blocks(lanes, addresses):
             writer = block.writer[units]
-            known = (writer != _NOBODY) & (block.known[warps, writer] >= block.written_at[units])
+            agents[here] = np.where(block.known[warps, writer] >= block.written_at[units], writer, _NOBODY)
             block.read_at[units, warps] = block.known[warps, warps]
-            ordered[here] = known
-        return ordered
+        return agents
 
     def orders_write(self, lanes: Lanes, addresses: Array) -> Array:
         """Return which executing lanes know of all reads of where they write."""

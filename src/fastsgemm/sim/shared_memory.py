@@ -60,8 +60,8 @@ class SharedMemory:
         self._check_updates(lanes, at, address, units, me, "reads")
         writer = self._writer[units]
         racing = _others(writer, me)
-        if self._mbarriers:
-            racing &= ~self._mbarriers.orders_read(lanes, address)[:, None]
+        if self._mbarriers:  # they order the copies of a warp, not what another thread has stored there since
+            racing &= _warp(writer, 0) != self._mbarriers.known_writer(lanes, address)[:, None]
         self._refuse(lanes, at, address, racing, writer, "reads", "wrote")
         reader = self._reader[units]
         self._reader[units] = me
@@ -248,7 +248,8 @@ class SharedMemory:
         self._refuse(lanes, at, address, _others(writer, me), writer, "writes", "wrote")
         racing = _others(reader, me)
         if self._mbarriers and racing.any():
-            racing &= ~self._mbarriers.orders_write(lanes, address)[:, None]
+            of_own_warp = _warp(reader, 0) == (me - 1) // WARP  # whose lanes a memory barrier does not order
+            racing &= of_own_warp | ~self._mbarriers.orders_write(lanes, address)[:, None]
         self._refuse(lanes, at, address, racing, reader, "writes", "read")
         self._note_write(lanes, at, address, units)
         self._writer[units] = me
