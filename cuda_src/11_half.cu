@@ -42,8 +42,8 @@ constexpr int FLOAT_A = 0;  // 1: those of A are float32, and those of B bfloat1
 
 constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
 constexpr int THREADS = 128 * (CONSUMERS + 1);
-constexpr int STEPS = 64;                                   // of k in a stage
-constexpr int PIECE = BN > (FLOAT_A ? 64 : 128) ? 64 : BN;  // columns of a chain
+constexpr int STEPS = 64;                                           // of k in a stage
+constexpr int CHAIN_COLUMNS = BN > (FLOAT_A ? 64 : 128) ? 64 : BN;  // columns of a chain
 using ElementA = ElementType<FLOAT_A ? 0 : TYPE>;
 constexpr int LINE_A = STEPS * sizeof(ElementA), LINE_B = STEPS * 2;  // bytes of a line in a stage
 constexpr int STAGE_A = BM * LINE_A, STAGE_B = BN * LINE_B, STAGE = STAGE_A + STAGE_B;  // bytes
@@ -167,13 +167,13 @@ __device__ __forceinline__ void copy_tiles(const ElementA *A, long long lda, con
 // Start the products of a stage with the columns of a chain. The first chain of a stage reads the floats of
 // A.
 template <class Element>
-__device__ __forceinline__ void multiply_stage(float (&chain)[PIECE / 2], Pieces &pieces, unsigned a,
+__device__ __forceinline__ void multiply_stage(float (&chain)[CHAIN_COLUMNS / 2], Pieces &pieces, unsigned a,
                                                unsigned b, bool first) {
     if constexpr (sizeof(Element) == 2) {
 #pragma unroll
         for (int k = 0; k < 4; ++k)
-            wgmma_mma_async<PIECE, TYPE>(chain, matrix_descriptor(a + k * STEP),
-                                         matrix_descriptor(b + k * STEP), k > 0);
+            wgmma_mma_async<CHAIN_COLUMNS, TYPE>(chain, matrix_descriptor(a + k * STEP),
+                                                 matrix_descriptor(b + k * STEP), k > 0);
     } else {
         if (first) {
             wgmma_wait_group<0>();  // the products of the stage before have these registers
@@ -182,8 +182,8 @@ __device__ __forceinline__ void multiply_stage(float (&chain)[PIECE / 2], Pieces
         }
 #pragma unroll
         for (int i = 0; i < 12; ++i)
-            wgmma_mma_async<PIECE>(chain, pieces.of[i / 4][i % 4], matrix_descriptor(b + i % 4 * STEP),
-                                   i > 0);
+            wgmma_mma_async<CHAIN_COLUMNS>(chain, pieces.of[i / 4][i % 4],
+                                           matrix_descriptor(b + i % 4 * STEP), i > 0);
     }
 }
 
@@ -216,12 +216,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             const Work work(M, N, K, part_steps, tiles, number);
             float sum[BN / 2];
             Pieces pieces;
-            const auto start = [&](float (&chain)[PIECE / 2], const Ring::Group &group, int piece) {
+            const auto start = [&](float (&chain)[CHAIN_COLUMNS / 2], const Ring::Group &group, int piece) {
                 const unsigned data = ring.data(group.stage[0]);
                 multiply_stage<ElementA>(chain, pieces, data + warpgroup * 64 * LINE_A,
-                                         data + STAGE_A + piece * PIECE * LINE_B, piece == 0);
+                                         data + STAGE_A + piece * CHAIN_COLUMNS * LINE_B, piece == 0);
             };
-            const auto last = multiply_chains<PIECE>(sum, ring, work.stages, start);
+            const auto last = multiply_chains<CHAIN_COLUMNS>(sum, ring, work.stages, start);
             ring.release(last);
             repair(sum, pieces, A + work.first, lda, B + work.first, ldb, work.tile.m + 16 * warp,
                    work.tile.n, M, N, work.steps);

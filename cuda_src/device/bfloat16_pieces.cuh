@@ -14,8 +14,8 @@
 // below in the second, and the steps 8 behind in the last two.
 struct Pieces {
     static constexpr int LINE = 256;  // bytes: 64 floats
-    unsigned of[3][4][4];             // the lowest pieces first: a chain is short while it is large
-    unsigned left = 0;                // bits that the pieces leave of any float so far, in the lower half
+    unsigned of[3][4][4];  // the lowest pieces first, so that most sums that are truncated are small
+    unsigned left = 0;     // bits that the pieces leave of any float so far, in the lower half
 
     // The place of a 16-byte piece of a line. Four lines of a warp are read at a time, two pieces of each.
     static __device__ __forceinline__ int swizzled(int piece, int line) { return piece ^ line % 4 * 2; }

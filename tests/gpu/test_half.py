@@ -95,6 +95,8 @@ def test_a_16_bit_out_is_rounded_once(torch, normal, dtype, precision):
 @pytest.mark.parametrize("pair", PAIRS, ids="x".join)
 def test_a_split_weight_gives_the_same_bits_and_is_no_larger(torch, normal, pair):
     a, b = normal(64, 2048, dtype=pair[0]), normal(1024, 2048, dtype=pair[1]).t()
+    if "float32" in pair:  # else it may be read as it lies where it was not split before
+        b = b.contiguous()
     weight = split(b)
     assert weight.nbytes <= b.numel() * b.itemsize + 64 * 1024
     how = {"precision": "fp16x3", "rung": "fp16x3"}

@@ -321,7 +321,7 @@ def as_they_lie(pair, M, N, K, seed=0):
 def taken_by(pair):
     """The configs for such operands."""
     mixed = DTYPES[pair].a is not DTYPES[pair].b
-    return [config for config in DIRECT.values() if not mixed or geometry.reads_mixed(config)]
+    return [config for config in DIRECT.values() if not mixed or geometry.fault_of_mixed(config) is None]
 
 
 def directly(A, B, alpha, beta, C, config, source=None, machine=None, **how):
@@ -353,7 +353,7 @@ def test_they_are_multiplied_as_they_lie_within_the_bound(shape, kind, pair):
 def test_integers_are_exact_as_they_lie(kind, stages):
     draw = np.random.default_rng(1)
     A, B = (of_type(DType.BF16, draw.integers(-99, 99, (lines, 64 * stages))) for lines in (66, 30))
-    for left in [A, as_float32(A)] if geometry.reads_mixed(DIRECT[kind]) else [A]:
+    for left in [A, as_float32(A)] if geometry.fault_of_mixed(DIRECT[kind]) is None else [A]:
         C = np.full((66, 30), np.nan, np.float32)
         directly(left, B.T, 1.0, 0.0, C, DIRECT[kind])
         np.testing.assert_array_equal(C, as_float32(A) @ as_float32(B).T)
@@ -374,7 +374,7 @@ def test_a_persistent_block_goes_on_with_its_next_tile():
 @pytest.mark.parametrize("lying", ["row", "column", "matrix"])
 @pytest.mark.parametrize("order", "CF")
 def test_a_source_and_every_order_of_c(kind, lying, order):
-    for pair in ["bf16xbf16", "bf16xf32", "f32xbf16"] if geometry.reads_mixed(DIRECT[kind]) else ["f16xf16"]:
+    for pair in ["bf16xbf16", "bf16xf32", "f32xbf16"] if geometry.fault_of_mixed(DIRECT[kind]) is None else ["f16xf16"]:
         A, B, C = as_they_lie(pair, 70, 40, 264)
         source = {"row": C[5], "column": C[:, 7:8], "matrix": C.copy()}[lying]
         old = np.broadcast_to(source, C.shape)

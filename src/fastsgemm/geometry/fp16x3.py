@@ -224,10 +224,14 @@ def is_direct(arch: str, a: Operand, b: Operand, sym: Sym = Sym.WHOLE) -> bool:
     )  # fmt: skip
 
 
-def reads_mixed(config: HalfConfig) -> bool:
-    """Return whether ``11_half.cu`` can run with a config where one operand is float32."""
+def fault_of_mixed(config: HalfConfig) -> str | None:
+    """Return why ``11_half.cu`` cannot run with a config where one operand is float32, or None if it can."""
     stages, _ = ring(config, Dtypes(DType.F32, DType.BF16))
-    return config.BN <= _WIDEST_MIXED and stages >= _LEAST_STAGES
+    if config.BN > _WIDEST_MIXED:
+        return f"BN must be at most {_WIDEST_MIXED}, got {config.BN}"
+    if stages < _LEAST_STAGES:
+        return f"{_LEAST_STAGES} stages with lines of float32 must fit where its {config.STAGES} do, got {stages}"
+    return None
 
 
 def orientations(config: TileConfig, dtypes: Dtypes) -> Iterator[bool]:

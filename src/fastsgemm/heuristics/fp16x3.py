@@ -74,9 +74,8 @@ def check_half(config: HalfConfig, problem: Problem, direct: bool) -> None:
     if not direct:
         what = "bfloat16 and float32 or one 16-bit type in layout NT, with lines that begin at multiples of 16 bytes"
         raise ConfigError(f"{config!r} is for operands of {what}, got {problem.dtypes}, {problem.layout}")
-    if problem.dtypes.a is not problem.dtypes.b and not geometry.reads_mixed(config):
-        why = "a tile is at most 128 columns wide there, and 4 stages with lines of float32 must fit"
-        raise ConfigError(f"{config!r} is not for {problem.dtypes}: {why}")
+    if problem.dtypes.a is not problem.dtypes.b and (fault := geometry.fault_of_mixed(config)):
+        raise ConfigError(f"{config!r} is not for {problem.dtypes}: {fault}")
 
 
 @cached
@@ -115,14 +114,11 @@ def choose(
     if request.gram:  # the pairs of one operand are those of the other
         to_split = all(to_split), False
     quickest = partial(_quickest, known, problem=problem, device=device, sym=request.sym)
-    way, lying = None, known.lying(problem.dtypes) if direct else None
-    if lying is not None:
-        way = quickest(lying.tiles, split=(False, False))
-        # Beside float32 three products as they lie, or two of operands that are split. What was split before does not
-        # count, because it must not change bits.
-        if lying is known.mixed and quickest(known.tiles, split=(True, True)).order() < way.order():
-            way = None
-    way = way or quickest(known.tiles, split=to_split)
+    lying = known.lying(problem.dtypes) if direct else None
+    found = [] if lying is None else [quickest(lying.tiles, split=(False, False))]
+    if lying is None or lying is known.mixed:  # beside float32, three products as they lie or two of split operands
+        found.append(quickest(known.tiles, split=to_split))
+    way = min(found, key=_Way.order)
     ms = 1e-3 * way.least * problem.batch  # one product after the other
     tensor = replace(ieee, tile=way.config, trans_c=way.trans_c)
     if known.least_gflop is None:

@@ -19,7 +19,7 @@ from msgspec.json import Decoder
 from fastsgemm import private_files, resources, strict_json
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, HalfConfig
 from fastsgemm.errors import ConfigError, RecordError
-from fastsgemm.geometry.fp16x3 import TileConfig, reads_mixed
+from fastsgemm.geometry.fp16x3 import TileConfig, fault_of_mixed
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.database_entries import GENERIC, Date, Extent, Multiprocessors, Text
@@ -105,7 +105,7 @@ class Rates(_Part, frozen=True, kw_only=True):
         return sum((part.tiles for name in _LYING if (part := getattr(self, name)) is not None), self.tiles)
 
     def lying(self, dtypes: Dtypes) -> Direct | None:
-        """Return what is known of the kernel that multiplies operands of these types as they lie."""
+        """Return what is known of the kernel that multiplies operands of these types as they lie, if there is one."""
         return self.direct if dtypes.a is dtypes.b else self.mixed
 
 
@@ -217,8 +217,8 @@ def _check(config: TileConfig, arch: str, direct: bool, mixed: bool) -> None:
     broken = config.violations(sys.maxsize)
     if broken:
         raise ConfigError(f"{config!r}: {broken[0]}")
-    if mixed and isinstance(config, HalfConfig) and not reads_mixed(config):
-        raise ConfigError(f"{config!r} is not for bfloat16 and float32")
+    if mixed and isinstance(config, HalfConfig) and (fault := fault_of_mixed(config)):
+        raise ConfigError(f"{config!r} is not for bfloat16 and float32: {fault}")
 
 
 def _refuse_gaps(tiles: tuple[Tile, ...]) -> None:
