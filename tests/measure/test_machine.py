@@ -40,11 +40,14 @@ def test_facts_have_names_and_become_words(smi, monkeypatch):
     facts = machine.facts(GPU)
     assert facts == {"cublas": "13.1.0", "clock_mhz": 1980.0, "memory_clock_mhz": 3201.0, "power_limit_w": 700.0}
     assert "--id=00000000:1B:00.0" in commands[0]
-    assert machine.in_words(facts) == ["cuBLAS 13.1.0", "SM clock up to 1980 MHz", "power limit 700 W"]
+    run = {"device": "NVIDIA X", "driver": "580", "nvrtc": "13.0", "date": "2026-01-02"}
+    assert machine.in_words(run) == "one NVIDIA X, driver 580, NVRTC 13.0, 2026-01-02"
+    text = machine.in_words(run | facts | {"packages": {"torch": "2.11"}})
+    assert "NVRTC 13.0, torch 2.11, cuBLAS 13.1.0, SM clock up to 1980 MHz, power limit 700 W, 2026" in text
 
 
 @pytest.mark.parametrize("answer", [OSError("no such program"), subprocess.TimeoutExpired("nvidia-smi", 10), "N/A\n"])
 def test_what_is_unknown_is_left_out(smi, monkeypatch, answer):
     smi(answer)
     monkeypatch.setattr(cublas, "version", lambda: None)
-    assert machine.facts(GPU) == {} and machine.in_words({}) == []
+    assert machine.facts(GPU) == {}

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fastsgemm.bench.sets import SETS
 from fastsgemm.bench.suite import SCHEMA
+from fastsgemm.measure.machine import in_words
 from fastsgemm.problem import LAYOUTS, Problem, spell
-from page_tables.markdown import NOT_MEASURED, Data, about, header, line, machine
+from page_tables.markdown import NOT_MEASURED, Data, about, header, line
 
 LARGE = "1 to 300 GFLOP"
 UNKNOWN_DEVICE = "sgemm, unknown device"  # its name in tests/benchmarks/test_first_result.py
@@ -85,7 +86,7 @@ def ladder_table(data: Data) -> str:
 
 def run_text(data: Data) -> str:
     """Return where and when the run of the tables was made."""
-    return f"Unless a table says otherwise, it was measured on {machine(data)}."
+    return f"Unless a table says otherwise, it was measured on {in_words(data)}."
 
 
 def speed_table(data: Data) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fastsgemm.measure.machine import in_words
 from fastsgemm.problem import Problem, spell
-from page_tables.markdown import Data, header, line, machine, runs
+from page_tables.markdown import Data, header, line, runs
 
 _WHAT = (
     "The heuristics of cublasLt name configs of each of its algorithms, with up to 64 MiB of workspace; no others were "
@@ -20,7 +21,7 @@ def texts(data: Mapping[str, Data | None]) -> dict[str, str]:
 
 
 def _table(run: Data) -> list[str]:
-    lines = [f"On {machine(run)}:", ""]
+    lines = [f"On {in_words(run)}:", ""]
     lines += header("problem", "cuBLAS, µs", "cublasLt, µs", "configs", "`sgemm`, µs", "speed", "relative to cublasLt")
     for row in run["rows"]:
         cublas_ms, lt_ms, ms = row["cublas_ms"], row["lt_ms"], row["ms"]

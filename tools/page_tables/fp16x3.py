@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
-from page_tables.markdown import NOT_MEASURED, Data, about, header, line, machine
+from fastsgemm.measure.machine import in_words
+from page_tables.markdown import NOT_MEASURED, Data, about, header, line
 
 GROUPS = ("squares", "layouts", "large", "shapes", "pre-split", "peers")  # of benchmarks, after "fp16x3 "
 _FASTER = 0.98  # of the speed of another kernel: below it, that one is faster
@@ -118,7 +119,7 @@ _TABLES: dict[str, Callable[[Sequence[Data]], list[str]]] = {
 
 def texts(data: Data | None) -> dict[str, str]:
     """Return the tables by name."""
-    tables = {"fp16x3-run": NOT_MEASURED if data is None else f"Measured on {machine(data)}."}
+    tables = {"fp16x3-run": NOT_MEASURED if data is None else f"Measured on {in_words(data)}."}
     for group, table in _TABLES.items():
         rows = data[group] if data is not None else []
         text = "\n".join(table(rows)) if rows else NOT_MEASURED

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fastsgemm.measure.machine import in_words
-
 NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a device.*"
 
 Data = dict[str, Any]
@@ -24,13 +22,6 @@ def about(run: Data) -> Data:
         "packages": run["machine_info"]["packages"],
         **run["machine_info"].get("facts", {}),
     }
-
-
-def machine(data: Data) -> str:
-    """Return the device, the versions, the limits and the date of a run; not every run has all of them."""
-    packages = [f"{name} {version}" for name, version in data.get("packages", {}).items()]
-    first = (f"one {data['device']}", f"driver {data['driver']}", f"NVRTC {data['nvrtc']}")
-    return ", ".join((*first, *packages, *in_words(data), data["date"]))
 
 
 def runs(data: Mapping[str, Data | None], name: str) -> Iterator[Data]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from page_tables.markdown import NOT_MEASURED, Data, header, line, machine
+from fastsgemm.measure.machine import in_words
+from page_tables.markdown import NOT_MEASURED, Data, header, line
 
 _SLOWER = 0.98  # times the speed of cuBLAS
 COMPARED = {
@@ -27,7 +28,7 @@ def _cost(data: Data) -> list[str]:
     lost = [row for row in rows if _times_cublas(row) < _SLOWER]
     heads = ("times cuBLAS, mean", "least", "slower than cuBLAS", "times the default, mean", "least")
     return [
-        f"On {machine(data)}. Means are geometric.", "",
+        f"On {in_words(data)}. Means are geometric.", "",
         *header("problems", *heads),
         _summary(rows), "",
         f"Slower than cuBLAS by 2 % or more, {len(lost)} of {len(rows)}, the slowest first:", "",
@@ -59,7 +60,7 @@ def _times_default(row: Data) -> float:
 
 
 def _proof(data: Data) -> list[str]:
-    lines = [f"On {machine(data)}.", "", *header("compared, bit by bit", "calls", "wrong")]
+    lines = [f"On {in_words(data)}.", "", *header("compared, bit by bit", "calls", "wrong")]
     for name, what in COMPARED.items():
         case = data[name]
         lines.append(line(what.format(**case), case["calls"], case["bad"]))

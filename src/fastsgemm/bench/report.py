@@ -20,12 +20,10 @@ def page(data: Data, compared: Sequence[Verdict] = (), old: Data | None = None) 
 
     A run is what `fastsgemm.bench.suite.run` returns and ``docs/data/benchmarks.json`` has.
     """
-    packages = (f"{name} {version}" for name, version in data["packages"].items())
-    facts = ", ".join((*packages, *machine.in_words(data), data["date"]))
     lines = [
         f"# fastsgemm beside cuBLAS FP32 on one {data['device']}",
         "",
-        f"Driver {data['driver']}, NVRTC {data['nvrtc']}, {facts}.",
+        f"Measured on {machine.in_words(data)}.",
         "Every result was compared with float64 before it was timed. At a speed of 2, `sgemm` takes half the time of",
         "cuBLAS.",
         "",

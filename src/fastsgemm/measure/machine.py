@@ -22,9 +22,12 @@ def facts(gpu: Gpu) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def in_words(run: Mapping[str, Any]) -> list[str]:
-    """Return the facts of a run as a page shows them."""
-    return [text.format(run[name]) for name, text in _TEXTS.items() if name in run]
+def in_words(run: Mapping[str, Any]) -> str:
+    """Return the device of a run, what it was made with and its date, as a page shows them; not every run has all."""
+    first = (f"one {run['device']}", f"driver {run['driver']}", f"NVRTC {run['nvrtc']}")
+    packages = (f"{name} {version}" for name, version in run.get("packages", {}).items())
+    known = (text.format(run[name]) for name, text in _TEXTS.items() if name in run)
+    return ", ".join((*first, *packages, *known, run["date"]))
 
 
 def clocks(gpu: Gpu) -> tuple[float | None, float | None, float | None]:
