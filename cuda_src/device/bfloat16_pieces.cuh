@@ -44,6 +44,7 @@ struct Pieces {
                 of[0][k][i] = take(x);
                 left |= __float_as_uint(x[0]) | __float_as_uint(x[1]);
             }
+        __syncwarp();  // wgmma, which follows, is executed by whole warps
     }
 };
 
