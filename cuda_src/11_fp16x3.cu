@@ -159,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const bool split = part_blocks < k_blocks;
     const unsigned works = tiles * ((k_blocks + part_blocks - 1) / part_blocks);
     if (threadIdx.x == 0) {
-        ring.init(1, 4 * CONSUMERS);  // one thread copies; one of each warp that multiplies releases
+        ring.init(4 * CONSUMERS);
         if (SPLIT_BEFORE) prefetch_tile(pairs_a, pairs_b, M, N, k_blocks, part_blocks, tiles);
     }
     __syncthreads();

@@ -1,11 +1,11 @@
 // A ring of stages in shared memory (sm_90), and the stage that a role has reached. The stages lie one behind
 // the other, STAGE bytes each. Behind the last one lie the memory barriers (see device/mbarrier.cuh): of each
 // stage the one that says that it is full, and then of each the one that says that it is empty. Those who
-// read the stages take and release GROUP of them at a time.
+// read the stages take and release GROUP of them at a time; ARRIVE lanes of each warp say so.
 #pragma once
 #include "device/mbarrier.cuh"
 
-template <int STAGES, int STAGE, int GROUP>
+template <int STAGES, int STAGE, int GROUP, int ARRIVE = 1>
 struct StageRing {
     static_assert(STAGE % 8 == 0, "a memory barrier begins at a multiple of 8 bytes");
     static constexpr int BYTES = STAGES * (STAGE + 16);  // with the barriers
@@ -23,12 +23,12 @@ struct StageRing {
     __device__ __forceinline__ unsigned full(int i) const { return base + STAGES * STAGE + i * 8; }
     __device__ __forceinline__ unsigned empty(int i) const { return base + STAGES * (STAGE + 8) + i * 8; }
 
-    // Make the barriers: a stage is full after `fill` arrivals, and empty after `drain`. One thread calls
-    // this; __syncthreads() must follow before any other uses the ring.
-    __device__ __forceinline__ void init(int fill, int drain) const {
+    // Make the barriers: one thread fills a stage, and `warps` read it. One thread calls this;
+    // __syncthreads() must follow before any other uses the ring.
+    __device__ __forceinline__ void init(int warps) const {
         for (int i = 0; i < STAGES; ++i) {
-            mbarrier_init(full(i), fill);
-            mbarrier_init(empty(i), drain);
+            mbarrier_init(full(i), 1);
+            mbarrier_init(empty(i), warps * ARRIVE);
         }
         fence_mbarrier_init();
         fence_proxy_async();
@@ -52,9 +52,9 @@ struct StageRing {
         return group;
     }
 
-    // Mark the stages of a group as empty, once for each warp.
+    // Mark the stages of a group as empty. By all lanes of a warp.
     __device__ __forceinline__ void release(const Group &group) const {
-        if (threadIdx.x % 32 != 0) return;
+        if (threadIdx.x % 32 >= ARRIVE) return;
 #pragma unroll
         for (int i = 0; i < GROUP; ++i) mbarrier_arrive(empty(group.stage[i]));
     }

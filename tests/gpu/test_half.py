@@ -1,11 +1,15 @@
 """16-bit operands on a device, against float64 and against the cast operands."""
 
+import ctypes
 import itertools
+import random
 
 import pytest
 
 from fastsgemm import sgemm, split
 from fastsgemm.config import SkinnyConfig
+from fastsgemm.geometry.tensor_map import TensorMap
+from fastsgemm.problem import DType
 
 pytestmark = pytest.mark.gpu
 UNIT = 2.0**-24  # float32's unit roundoff
@@ -188,3 +192,28 @@ def test_jax_and_cupy_arrays(torch):
         ran = True
     if not ran:
         pytest.skip("neither JAX nor CuPy is installed")
+
+
+def test_tensor_maps_are_those_of_the_driver():
+    """The kernels read the bits that `TensorMap` writes; NVIDIA's own function must write the same."""
+    from cuda.bindings import driver
+
+    draw = random.Random(0)
+    kinds = {DType.F32: "FLOAT32", DType.BF16: "BFLOAT16", DType.F16: "FLOAT16"}
+    for _ in range(300):
+        dtype = draw.choice(list(DType))
+        extents = [draw.randrange(1, 1 << draw.randrange(1, 32)) for _ in range(2)]
+        step, box = draw.randrange(1, 1 << draw.randrange(1, 36)) * 16, draw.randrange(1, 257)
+        answer = driver.cuTensorMapEncodeTiled(
+            getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kinds[dtype]}"), 4, 0,
+            list(map(driver.cuuint64_t, (*extents, 1 << 30, 1 << 14))),
+            list(map(driver.cuuint64_t, (step, 16, 1 << 34))),
+            list(map(driver.cuuint32_t, (128 // dtype.item, box, 1, 1))), [driver.cuuint32_t(1)] * 4,
+            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )  # fmt: skip
+        assert int(answer[0]) == 0
+        mine = TensorMap(dtype, *extents, step // dtype.item, box)
+        assert ctypes.string_at(answer[1].getPtr(), 128) == mine.packed, mine

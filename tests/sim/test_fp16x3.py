@@ -370,7 +370,7 @@ LEFT_OUT = {
     "commit": ("wgmma", "wgmma_commit_group();", "", UnfinishedProductError, "uses the registers"),
     "an arrival": ("wgmma", "4 * CONSUMERS);  // one", "3);  // one", RaceError, "which warp 3 reads"),
     # blockIdx.z is 0; a constant 0 crashes NVRTC 13.0.
-    "room for an arrival": ("wgmma", "ring.init(1,", "ring.init(blockIdx.z,",
+    "room for an arrival": ("wgmma", "mbarrier_init(full(i), 1)", "mbarrier_init(full(i), blockIdx.z)",
                             BarrierError, "once too often"),
     "barrier after making": ("wgmma", "__syncthreads();", "", RaceError, "since it was made"),
     "room for the barriers": ("wgmma", "base + STAGES * STAGE + i * 8", "base + i * 8",

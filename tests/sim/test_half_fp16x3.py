@@ -15,7 +15,7 @@ from fastsgemm.jit.source import target
 from fastsgemm.problem import DTYPES, DType, Dtypes, Sym
 from fastsgemm.request import resolve
 from fastsgemm.sim import Machine, nvrtc
-from fastsgemm.sim.errors import EndlessWaitError, KernelFault, RaceError, UnfinishedProductError
+from fastsgemm.sim.errors import EndlessWaitError, KernelFault, MisalignedError, RaceError, UnfinishedProductError
 from fastsgemm.sim.gemm import multiply
 
 BLOCK_K, PAD_K, SPARSE, DENSE = 32, 64, 4, 1 << 20
@@ -297,7 +297,7 @@ def test_the_swizzle_of_both_sides_must_agree(kernel, old, monkeypatch):
 # Two operands of one type, or bfloat16 and float32, as they lie: 11_half.cu
 
 DIRECT = {
-    "fewest stages": HalfConfig(BM=128, BN=16, STAGES=4),
+    "fewest stages": HalfConfig(BM=128, BN=16, STAGES=2),
     "few rows": HalfConfig(BM=64, BN=16, STAGES=14),
     "parts": HalfConfig(BM=64, BN=32, STAGES=7, GROUP_M=2, SPLIT_K=2),
     "two warpgroups": HalfConfig(BM=128, BN=64, STAGES=7, GROUP_M=1),
@@ -425,16 +425,16 @@ def test_a_choice_reads_them_as_they_lie():
     np.testing.assert_allclose(C[1], as_float32(A[64:128]) @ as_float32(B), rtol=1e-4, atol=1e-4)
 
 
-ANNOUNCED = "    fence_proxy_async();\n    __syncwarp();"
+FILLED = "mbarrier_arrive_expect_tx(full, STAGE);"
 DIRECT_LEFT_OUT = {
-    "fence for the tensor cores": (ANNOUNCED, "    __syncwarp();", RaceError, "not waited for, or not fenced"),
-    "wait for copies": ("cp_async_wait_group<LAG>();\n", "\n", RaceError, "not waited for, or not fenced"),
-    "wait at the end": ("cp_async_wait_group<0>();\n", "\n", KernelFault, None),
+    "a box": ("B.copy(data + STAGE_A, k, work.tile.n, full);", "", EndlessWaitError, "never ends"),
+    "bytes of a stage": (FILLED, "mbarrier_arrive_expect_tx(full, STAGE_A);", KernelFault, None),
+    "too many bytes": (FILLED, "mbarrier_arrive_expect_tx(full, STAGE + 16);", EndlessWaitError, "never ends"),
+    "the swizzle's place": ("A.copy(data + box", "A.copy(data + 512 + box", MisalignedError, "multiple of 1024"),
     "wait for an empty stage": (EMPTY, "", KernelFault, None),
     "wait for a full stage": (FULL, "", KernelFault, None),
     "an arrival": ("ring.init(4 *", "ring.init(3 *", KernelFault, None),
     "release": ("ring.release(last);\n            repair", "repair", EndlessWaitError, "never ends"),
-    "too many stages under way": ("LAG = STAGES - 2", "LAG = STAGES - 0", EndlessWaitError, "never ends"),
     "lanes that have read": ("__syncwarp();  // the lanes have read the pass before", "", RaceError, "thread 0 read"),
     "lanes that have written": ("__syncwarp();  // the lanes have written", "", RaceError, "thread 1 wrote"),
 }  # fmt: skip
@@ -455,25 +455,45 @@ def test_what_must_not_be_left_out_as_they_lie(what, monkeypatch):
         directly(A, B, 1.0, 0.0, C, DIRECT["few rows"], machine=machine)
 
 
-@pytest.mark.parametrize(("old", "new", "message"), [
-    ("wgmma_wait_group<0>();  // the products of the stage before have these registers", "", "uses the registers"),
-    ("pieces.read(a);\n            wgmma_fence();", "pieces.read(a);", "since the last wgmma.fence"),
-])  # fmt: skip
-def test_the_registers_of_the_pieces_are_waited_for(old, new, message, monkeypatch):
+FENCED = "wgmma_fence();\n#pragma unroll\n            for (int j = 0; j < 6"
+OTHERS = "wgmma_wait_group<1>();\n            if (turn == 1"
+PIECES_LEFT_OUT = {
+    "wait for a full stage": (FULL, "", KernelFault, None),
+    "wait for an empty stage": (EMPTY, "", KernelFault, None),
+    "wait for the chain before": (OTHERS, OTHERS.replace("1>", "2>", 1), UnfinishedProductError, "registers"),
+    "wait for the pieces before": ("if (CHAINS == 1) wgmma_wait_group<1>();", "", UnfinishedProductError, "registers"),
+    "fence of the registers": (FENCED, FENCED.replace("wgmma_fence();", ""), UnfinishedProductError, "wgmma.fence"),
+    "an early release": ("if (turn == 1 && i > 0)", "if (turn == 0 && i > 0)", RaceError, "has not waited"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PIECES_LEFT_OUT)
+def test_what_must_not_be_left_out_with_pieces(what, monkeypatch):
+    old, new, error, message = PIECES_LEFT_OUT[what]
+
     def edit(text):
         assert old in text
         return text.replace(old, new)
 
     kernel_texts.change(monkeypatch, edit, "11_half.cu")
-    A, B, C = as_they_lie("f32xbf16", 64, 128, 256)
-    with pytest.raises(UnfinishedProductError, match=message):
-        directly(A, B, 1.0, 0.0, C, HalfConfig(BM=64, BN=128, STAGES=8))
+    A, B, C = as_they_lie("f32xbf16", 64, 128, 1024)
+    width = 64 if what == "wait for the pieces before" else 128
+    with pytest.raises(error, match=message):
+        directly(A, B, 1.0, 0.0, C, HalfConfig(BM=64, BN=width, STAGES=5))
 
 
-def test_another_swizzle_is_another_product(monkeypatch):
-    kernel_texts.change(
-        monkeypatch, lambda text: text.replace("piece ^ line % 8", "piece ^ line / 2 % 8"), "11_half.cu"
-    )
-    A, B, C = as_they_lie("bf16xbf16", 64, 16, 128)
+@pytest.mark.parametrize(("old", "new", "pair"), [
+    ("wgmma_mma_async<CHAIN_COLUMNS, TYPE>(chain, matrix_descriptor(a + k * STEP)",
+     "wgmma_mma_async<CHAIN_COLUMNS, TYPE>(chain, matrix_descriptor<64>(a + k * STEP)", "bf16xbf16"),
+    ("lane % 4 / 2) ^ line)", "lane % 4 / 2) ^ line / 2)", "f32xbf16"),
+    ("return row % 4 * 2 + row / 4;", "return row;", "f32xbf16"),
+])  # fmt: skip
+def test_another_swizzle_is_another_product(old, new, pair, monkeypatch):
+    def edit(text):
+        assert old in text
+        return text.replace(old, new)
+
+    kernel_texts.change(monkeypatch, edit, "11_half.cu")
+    A, B, C = as_they_lie(pair, 64, 16, 128)
     directly(A, B, 1.0, 0.0, C, DIRECT["few rows"])
     assert worst(C, A, B, 1.0, 0.0, 0 * C) > 1000

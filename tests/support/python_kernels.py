@@ -6,6 +6,8 @@ import struct
 
 import numpy as np
 
+from fastsgemm.geometry.tensor_map import BYTES, unpacked
+
 
 class Batch:
     """What a kernel reads of ``Batch`` in cuda_src/device/batch.cuh and, where there is one, of ``Source``."""
@@ -25,12 +27,12 @@ class Batch:
 def parameters_of(source, entry):
     """Return the types of a kernel's parameters.
 
-    They are i int, f float, q long long, P pointer, b batch and s batch and source.
+    They are i int, f float, q long long, P pointer, b batch, s batch and source, and t tensor map.
     """
     found = re.search(rf"\b{entry}\((.*?)\)", source, re.DOTALL)[1].split(",")
     last = "b" if "constexpr int SOURCE = 0;" in source else "s"
-    kinds = {"int": "i", "float": "f", "long long": "q", "Batch": "b", "BatchAndSource<SOURCE>": last}
-    plain = [re.sub(r"const |\s*\w+$", "", " ".join(one.split())).strip() for one in found]
+    kinds = {"int": "i", "float": "f", "long long": "q", "Batch": "b", "BatchAndSource<SOURCE>": last, "TensorMap": "t"}
+    plain = [re.sub(r"const |__grid_constant__ |\s*\w+$", "", " ".join(one.split())).strip() for one in found]
     return "".join("P" if "*" in one else kinds[kind] for one, kind in zip(found, plain, strict=True))
 
 
@@ -38,6 +40,8 @@ def argument(kind, address):
     """Return what a kernel finds at a pointer to its argument."""
     if kind in "bs":
         return Batch(address, kind == "s")
+    if kind == "t":
+        return unpacked(ctypes.string_at(address, BYTES))
     (value,) = struct.unpack(kind, ctypes.string_at(address, struct.calcsize(kind)))
     return {"i": np.int32, "f": np.float32}.get(kind, int)(value)
 

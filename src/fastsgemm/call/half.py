@@ -12,6 +12,7 @@ from fastsgemm.geometry.batch import ONE_PRODUCT
 from fastsgemm.geometry.fp16x3 import BLOCK_K
 from fastsgemm.geometry.layout import ITEM, line_vector
 from fastsgemm.geometry.matrix import Matrix
+from fastsgemm.geometry.tensor_map import TensorMap
 from fastsgemm.heuristics.choice import Choice
 from fastsgemm.jit.source import spec
 from fastsgemm.problem import Dtypes, Sym
@@ -48,12 +49,16 @@ def add_product(
         "TRANS_C": int(t.trans_c), "VEC_C": vec, "SOURCE": min(vec, of_source.width) if of_source else 0,
         "SYM": int(of_kernel), "TYPE": int(a.dtype or b.dtype), "FLOAT_A": int(a.dtype is not b.dtype),
     }  # fmt: skip
+    maps = [
+        TensorMap(each.dtype, K, lines, ld, box)
+        for (each, ld, lines), box in zip(operands, (config.BM, config.BN), strict=True)
+    ]
     constants["STAGES"], shared_bytes = geometry.ring(config, Dtypes(operands[0][0].dtype, operands[1][0].dtype))
     draft.add(
         spec(geometry.file_of(config), config.compiled | constants), (t.grid,), config.threads,
         (
-            first, lda, second, ldb, *map(np.int32, (rows, columns, K, BLOCK_K * t.part_blocks)), alpha, beta, into,
-            ldc, M * N, of_source or 0, *strides,
+            *maps, first, lda, second, ldb, *map(np.int32, (rows, columns, K, BLOCK_K * t.part_blocks)), alpha, beta,
+            into, ldc, M * N, of_source or 0, *strides,
         ),
         writes=(Write(into, not of_kernel, read),), shared_bytes=shared_bytes, when=When.READS,
     )  # fmt: skip

@@ -17,6 +17,7 @@ from fastsgemm import device
 from fastsgemm.call.plan import Argument, Launch, Plan, Scalar
 from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
 from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.geometry.tensor_map import TensorMap
 from fastsgemm.known_devices import EARLY, compute_capability
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Arguments:
             source = argument.source.address
             self._offsets.append(((slot + ADDRESS_PLACE) // _WORD, source.base, source.offset))
             return slot
-        if isinstance(argument, Batch):
+        if isinstance(argument, Batch | TensorMap):
             return self._add(*_words_of(argument.packed))
         assert isinstance(argument, np.float32)
         return self._add(int(argument.view(np.uint32)))

@@ -18,6 +18,7 @@ from fastsgemm.geometry import grid
 from fastsgemm.geometry.batch import Batch, BatchAndSource
 from fastsgemm.geometry.layout import byte_range
 from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.geometry.tensor_map import TensorMap
 from fastsgemm.jit.source import KernelSpec
 
 _ALIGNMENT = 256  # bytes: of every array in workspace
@@ -48,7 +49,7 @@ class When(Enum):
         return beta if self is When.BETA else reads is (self is When.READS)
 
 
-Argument = Matrix | Scalar | Batch | BatchAndSource | np.int32 | np.float32 | int
+Argument = Matrix | Scalar | Batch | BatchAndSource | TensorMap | np.int32 | np.float32 | int
 
 
 class Write(Struct, frozen=True, gc=False):
@@ -66,7 +67,7 @@ class Launch(Struct, frozen=True, gc=False):
     grid: tuple[int, ...]  # blocks, in one to three dimensions
     threads: int  # of a block
     # Of a `Matrix` the address is passed, a `numpy.int32` as ``int``, a `numpy.float32` as ``float``, an int as
-    # ``long long``, a `Batch` or a `BatchAndSource` as the struct of this name.
+    # ``long long``, a `Batch`, a `BatchAndSource` or a `TensorMap` as the struct of this name.
     arguments: tuple[Argument, ...]
     writes: tuple[Write, ...]
     shared_bytes: int = 0  # dynamic shared memory of a block

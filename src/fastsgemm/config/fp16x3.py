@@ -56,7 +56,7 @@ class HalfConfig(Config):
     RULES = (
         (
             rules.shared(SHARED_BYTES),
-            Rule("STAGES", AT_LEAST, "4", "a stage is filled again once the one after it is full"),
+            Rule("STAGES", AT_LEAST, "2", "a stage is filled again once the one after it is full"),
         ),
     )
 

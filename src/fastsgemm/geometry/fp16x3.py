@@ -15,6 +15,7 @@ from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, HalfConfig
 from fastsgemm.geometry.grid import triangle_tiles
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.matrix import Operand
+from fastsgemm.geometry.tensor_map import MOST_STRIDE, UNIT
 from fastsgemm.problem import DType, Dtypes, Sym
 
 BLOCK_K = 32  # steps of k in the 128 bytes of a line
@@ -26,8 +27,7 @@ _ALIGNMENT = 256  # bytes: of every array in workspace
 REDUCE_THREADS = GUARD_THREADS = 256  # of a block of reduce_fp16x3.cu and of guard_fp16x3.cu
 _REDUCE_SIDE = 32  # rows and columns of a block of reduce_fp16x3.cu that adds up one triangle
 _DIRECT = "sm_90"  # the architecture of 11_half.cu
-_PIECE_BYTES = 16  # that a thread of 11_half.cu copies at a time
-_LEAST_STAGES = 4  # of its ring
+_LEAST_STAGES = 2  # of its ring
 _WIDEST_MIXED = 128  # columns of a tile whose other operand is float32
 _SCRATCH_BYTES = 1280  # through which a warp of 11_fp16x3.cu stores, where its rows of a stage have too few
 _SWIZZLE_PERIOD, _BARRIER_BYTES = 1024, 16  # of 11_fp16x3.cu: where tiles begin, and the two barriers of a stage
@@ -219,8 +219,9 @@ def is_direct(arch: str, a: Operand, b: Operand, sym: Sym = Sym.WHOLE) -> bool:
         known = {*dtypes} == {DType.BF16, DType.F32} and not sym
     return (
         arch == _DIRECT and known
-        and all(not each.how.trans and each.misalignment % _PIECE_BYTES == 0 for each in lines)
-        and all(step * each.dtype.item % _PIECE_BYTES == 0 for each in lines for step in (each.how.ld, *each.steps))
+        and all(not each.how.trans and each.misalignment % UNIT == 0 for each in lines)
+        and all(step * each.dtype.item % UNIT == 0 for each in lines for step in (each.how.ld, *each.steps))
+        and all(each.how.ld * each.dtype.item <= MOST_STRIDE for each in lines)
     )  # fmt: skip
 
 

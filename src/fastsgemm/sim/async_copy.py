@@ -64,13 +64,13 @@ class Copies:
         """Close the current group of the lanes that execute."""
         self._committed[lanes.current_mask] += 1
 
-    def wait(self, lanes: Lanes, pending: int) -> list[Flight]:
-        """Let land all but the last `pending` groups of the lanes that execute; return them."""
-        return self._land(lanes, self._committed - pending)
+    def wait(self, lanes: Lanes, pending: int) -> None:
+        """Let land all but the last `pending` groups of the lanes that execute."""
+        self._land(lanes, self._committed - pending)
 
-    def wait_all(self, lanes: Lanes) -> list[Flight]:
-        """Let land everything of the lanes that execute, committed or not; return it."""
-        return self._land(lanes, self._committed + 1)
+    def wait_all(self, lanes: Lanes) -> None:
+        """Let land everything of the lanes that execute, committed or not."""
+        self._land(lanes, self._committed + 1)
 
     def finish(self, lanes: Lanes) -> None:
         """Check that every copy has landed when the kernel ends.
@@ -87,15 +87,13 @@ class Copies:
                 f"at {first.instruction.place}: {first.instruction.text}"
             )
 
-    def _land(self, lanes: Lanes, before: Array) -> list[Flight]:
-        remaining, landed = [], []
+    def _land(self, lanes: Lanes, before: Array) -> None:
+        remaining = []
         for flight in self._flights:
             done = lanes.current_mask[flight.lanes] & (flight.group < before[flight.lanes])
             landing, flying = flight.split(done)
             if len(landing.lanes):
                 landing.land(lanes, self._shared, self._memory)
-                landed.append(landing)
             if len(flying.lanes):
                 remaining.append(flying)
         self._flights = remaining
-        return landed

@@ -40,10 +40,6 @@ def _fault(instruction: Instruction, error: type[KernelFault], what: str) -> Ste
     return step
 
 
-def _fence_proxy(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
-    return lambda batch: batch.mbarriers.fence(batch)
-
-
 FAMILIES = (
     # Lanes in lockstep see every write at once.
     Family(re.compile(r"membar\.cta|fence\.(acq_rel|sc)\.cta"), _nothing),
@@ -51,8 +47,7 @@ FAMILIES = (
     Family(re.compile(r"griddepcontrol\.launch_dependents"), _nothing),
     Family(re.compile(r"griddepcontrol\.wait"), _wait_for_launch_before),
     # Memory barriers and what bulk copies bring are seen by all at once.
-    Family(re.compile(r"fence\.mbarrier_init\.release\.cluster"), _nothing),
-    Family(re.compile(r"fence\.proxy\.async(\.shared::cta)?"), _fence_proxy),
+    Family(re.compile(r"fence\.mbarrier_init\.release\.cluster|fence\.proxy\.async(\.shared::cta)?"), _nothing),
     Family(re.compile(r"trap|brkpt"), _trap),
     Family(re.compile(END_OF_CODE), _end_of_code),
 )

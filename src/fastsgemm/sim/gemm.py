@@ -16,6 +16,7 @@ from fastsgemm.call.product import make_plan
 from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
 from fastsgemm.geometry.layout import ITEM, Meta
 from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.geometry.tensor_map import TensorMap
 from fastsgemm.jit.source import target
 from fastsgemm.problem import DType
 from fastsgemm.request import Request, of_call, resolve
@@ -196,4 +197,4 @@ def _argument(argument: Argument, scalars: Mapping[Scalar, float]) -> Any:
         return scalars[argument]
     if isinstance(argument, BatchAndSource):
         return argument.packed(0), ADDRESS_PLACE, argument.source.name
-    return argument.packed if isinstance(argument, Batch) else argument
+    return argument.packed if isinstance(argument, Batch | TensorMap) else argument

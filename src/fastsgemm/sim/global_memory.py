@@ -132,29 +132,35 @@ class GlobalMemory:
     def load_bulk(
         self, lanes: Lanes, at: Instruction, nth: int, address: Array, size: int, to_l2: bool = False
     ) -> tuple[Array, int]:
-        """Return the bytes that a bulk copy by the nth lane that executes reads, and the operand's number.
+        """Return what a bulk copy by the nth lane that executes reads, as (addresses, bytes), and the operand's number.
 
-        Its size is more than 0. The addresses are those of all lanes that execute. A copy that goes no further than L2
-        need not wait for the launch before.
+        It reads `size` bytes at each address, more than 0. A copy that goes no further than L2 need not wait for the
+        launch before.
 
         Raises
         ------
         KernelFault
             The access is not allowed, or the launch may write what is copied.
         """
-        if lanes.unwaited is not None and not to_l2:
-            self._check_waited(lanes, at, address, lanes.unwaited)
-        position, inside = self._positions(address[nth : nth + 1], size)
-        first = int(position[0])
-        flags = self._map[first // self.grain : (first + size) // self.grain]
-        if inside is not None and not inside[0]:
-            self._refuse(lanes, at, nth, address, size, GlobalAccessError)
-        if not (flags & READ).all():
-            self._refuse(lanes, at, nth, address, size, ForbiddenAccessError if flags.all() else GlobalAccessError)
-        if (flags & WRITE).any():
-            what = f"copies {size} bytes at {self.describe(int(address[nth]))}, which this launch may write"
+        if lanes.unwaited is not None and not to_l2 and lanes.gather(lanes.unwaited)[nth]:
+            what = f"accesses {self.describe(int(address[0]))} and has not waited for the launch before"
             lanes.fail(RaceError, at, nth, what)
-        return self._bytes[first : first + size], int(flags[0]) >> NUMBER_SHIFT
+        position, inside = self._positions(address, size)
+        units = position[:, None] // self.grain + np.arange(size // self.grain)
+        if inside is not None and not inside.all():
+            self._refuse(lanes, at, nth, int(address[first_lane(~inside)]), size, GlobalAccessError)
+        flags = self._map[units]
+        refused: Array = ((flags & READ) == 0).any(axis=1)
+        if refused.any():
+            which = first_lane(refused)
+            error = ForbiddenAccessError if flags[which].all() else GlobalAccessError
+            self._refuse(lanes, at, nth, int(address[which]), size, error)
+        written = (flags & WRITE).any(axis=1)
+        if written.any():
+            where = self.describe(int(address[first_lane(written)]))
+            lanes.fail(RaceError, at, nth, f"copies {size} bytes at {where}, which this launch may write")
+        data = self._bytes.reshape(-1, self.grain)[units]
+        return data.reshape(len(address), size), int(flags[0, 0]) >> NUMBER_SHIFT
 
     def store(self, lanes: Lanes, at: Instruction, address: Array, values: list[Array]) -> Array:
         """Write neighbouring elements at each address; return the operands' numbers."""
@@ -283,14 +289,15 @@ class GlobalMemory:
         position, inside = self._positions(address, size)
         unit = max(size, self.grain)
         if not self.size:  # nothing to look up
-            self._refuse(lanes, at, 0, address, size, GlobalAccessError)
+            self._refuse(lanes, at, 0, int(address[0]), size, GlobalAccessError)
         flags = self._map.reshape(-1, unit // self.grain)[position // unit]
         if inside is not None:
             flags = np.where(inside[:, None], flags, np.uint8(0))
         if not (flags & wanted).all():
             nth = first_lane((flags & wanted) == 0)
             known = flags[nth].all()
-            self._refuse(lanes, at, nth, address, size, ForbiddenAccessError if known else GlobalAccessError)
+            error = ForbiddenAccessError if known else GlobalAccessError
+            self._refuse(lanes, at, nth, int(address[nth]), size, error)
         return position // size, flags[:, 0]
 
     def _check_waited(self, lanes: Lanes, at: Instruction, address: Array, unwaited: Array) -> None:
@@ -314,12 +321,12 @@ class GlobalMemory:
             lanes.fail(RaceError, at, nth, what)
 
     def _refuse(
-        self, lanes: Lanes, at: Instruction, nth: int, address: Array, size: int, error: type[KernelFault]
+        self, lanes: Lanes, at: Instruction, nth: int, address: int, size: int, error: type[KernelFault]
     ) -> None:
         allowed = "may not be accessed so: read= and write= of its Region say how it may"
         reason = allowed if error is ForbiddenAccessError else "belongs to no operand"
         verb = "writes" if at.opcode.startswith("st") else "reads"
-        lanes.fail(error, at, nth, f"{verb} {size} bytes at {self.describe(int(address[nth]))}, which {reason}")
+        lanes.fail(error, at, nth, f"{verb} {size} bytes at {self.describe(address)}, which {reason}")
 
     def describe(self, address: int) -> str:
         """Return an address for messages, relative to the operand whose range is nearest."""

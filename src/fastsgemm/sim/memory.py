@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fastsgemm.sim.alu import SHARED_WINDOW
-from fastsgemm.sim.async_copy import Flight
 from fastsgemm.sim.batch import Batch
 from fastsgemm.sim.errors import MisalignedError, ParameterAccessError
 from fastsgemm.sim.family import Family, Step, items, operands, unknown
@@ -152,8 +151,6 @@ def _copy(instruction: Instruction, index: int, slots: Slots, match: re.Match[st
             read[:] = _bytes_to_read(batch.gather(batch.registers[read_slot]), size)
         place = to(batch)
         rows = batch.shared.start_copy(batch, instruction, place, size)
-        if batch.mbarriers:
-            batch.mbarriers.overwrite(batch, instruction, place)
         batch.counters.accessed_shared(index, batch, place, size, size, loading=False)
         data, reading = _fetch(instruction, index, batch, address, read, size)
         batch.copies.start(batch, instruction, rows, data, reading)
@@ -167,19 +164,11 @@ def _groups(instruction: Instruction, index: int, slots: Slots, match: re.Match[
         (pending,) = operands(instruction, 1)
         if not isinstance(pending, Constant):
             raise unknown(instruction, "it takes a constant")
-        return lambda batch: _note_written(batch, batch.copies.wait(batch, pending.bits))
+        return lambda batch: batch.copies.wait(batch, pending.bits)
     operands(instruction, 0)
     if match[1] == "commit_group":
         return lambda batch: batch.copies.commit(batch)
-    return lambda batch: _note_written(batch, batch.copies.wait_all(batch))
-
-
-def _note_written(batch: Batch, landed: list[Flight]) -> None:
-    """Note for the products of warpgroups what copies have written to shared memory."""
-    for flight in landed if batch.mbarriers else ():
-        size = flight.data.shape[1]
-        addresses = flight.rows * size - batch.row[flight.lanes] * batch.shared.stride
-        batch.mbarriers.written(batch, flight.lanes, addresses)
+    return lambda batch: batch.copies.wait_all(batch)
 
 
 def _bytes_to_read(value: Array, size: int) -> Array:

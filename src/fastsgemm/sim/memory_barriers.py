@@ -1,4 +1,4 @@
-"""Memory barriers in shared memory (mbarrier), and what they put in order: copies, reads of them and those of wgmma.
+"""Memory barriers in shared memory (mbarrier), and what they put in order: bulk copies and reads of them.
 
 Every warp and every memory barrier of a block is an agent with a clock. Each warp stores, for each agent, the time up
 to which that agent's accesses are ordered before the warp's next access: its knowledge, as in a vector clock. A warp
@@ -7,15 +7,10 @@ barrier counted. At a barrier of the block, every warp takes over the knowledge 
 
 A bulk copy is an access by its memory barrier at the end of the barrier's current phase. So a warp must wait for that
 phase before it reads the data, and a warp must know of all reads of the old data before it starts a copy.
-
-What a warp copies by cp.async is an access by that warp, once its thread has waited for the copy and then executed a
-proxy fence (fence.proxy.async). So neither wgmma nor a thread must read it before, and not without knowledge of that
-access. A thread need not wait for the fence on a device; the kernels do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -30,7 +25,6 @@ BYTES = 8  # of a memory barrier
 UNIT = 16  # bytes of shared memory that share one entry
 _MOST = 64  # memory barriers of a block
 _NOBODY = -1
-_UNFENCED = 1 << 62  # when a unit was written that the async proxy may not see yet
 
 
 @dataclass
@@ -58,8 +52,6 @@ class _Block:
     written_at: Array
     read_at: Array  # (units, warps)
     readers: Array = field(init=False)  # products in flight that read each unit
-
-    unfenced: list[Array] = field(default_factory=list)  # lanes, and units that their copies have written
 
     def __post_init__(self) -> None:
         self.readers = np.zeros(len(self.writer), np.int32)
@@ -157,47 +149,6 @@ class MemoryBarriers:
         barrier.bytes -= size
         _end_phase(barrier)
 
-    def overwrite(self, lanes: Lanes, at: Instruction, addresses: Array) -> None:
-        """Note that the lanes that execute start to copy to each address, by cp.async.
-
-        Raises
-        ------
-        RaceError
-            A product in flight reads the old data, or the lane has not waited for a read of it.
-        """
-        executing = lanes.executing
-        rows, warps = lanes.row[executing], lanes.thread[executing] // WARP
-        units = addresses.astype(np.int64) // UNIT  # a copy is aligned, and so lies in one unit
-        for row, block in self._blocks.items():
-            here = np.flatnonzero(rows == row)
-            unit, warp = units[here], warps[here]
-            unordered = block.read_at[unit] > block.known[warp, : self._warps]
-            bad = (block.readers[unit] != 0) | unordered.any(axis=1)
-            if bad.any():
-                first = int(np.argmax(bad))
-                what = f"which warp {int(np.argmax(unordered[first]))} reads, and has not waited for it"
-                if block.readers[unit[first]]:
-                    what = "which a product in flight reads"
-                self._race(lanes, at, int(here[first]), int(addresses[here[first]]), what)
-            block.writer[unit], block.written_at[unit] = warp, _UNFENCED
-
-    def written(self, lanes: Lanes, lane_numbers: Array, addresses: Array) -> None:
-        """Note that cp.async has written at each address, for lanes that have waited for it."""
-        rows, units = lanes.row[lane_numbers], addresses // UNIT
-        for row, block in self._blocks.items():
-            here = rows == row
-            block.unfenced.append(np.stack((lane_numbers[here], units[here])))
-
-    def fence(self, lanes: Lanes) -> None:
-        """Let the async proxy see what the lanes that execute have written."""
-        for block in self._blocks.values():
-            if block.unfenced:
-                lane, unit = np.concatenate(block.unfenced, axis=1)
-                fenced = lanes.current_mask[lane]
-                warp = lanes.thread[lane[fenced]] // WARP
-                block.written_at[unit[fenced]] = block.known[warp, warp]
-                block.unfenced = [np.stack((lane[~fenced], unit[~fenced]))]
-
     def check_read(self, lanes: Lanes, at: Instruction, lane: int, units: Array) -> Array:
         """Return which units bulk copies wrote, having checked that a lane's warp has waited for them.
 
@@ -217,36 +168,28 @@ class MemoryBarriers:
         flying = written & (known[writer] < block.written_at[units])
         if flying.any():
             what = f"reads shared memory at {int(units[np.argmax(flying)]) * UNIT} to which a bulk copy is in flight"
-            if (writer[flying] < self._warps).any():
-                what = what.replace("a bulk copy is in flight", "a copy was not waited for, or not fenced for it")
             lanes.fail(RaceError, at, nth, what)
         return written
 
-    def known_writer(self, lanes: Lanes, addresses: Array) -> Array:
-        """Return whose copy wrote where each executing lane reads, and note that it reads.
+    def load(self, lanes: Lanes, at: Instruction, addresses: Array) -> None:
+        """Note that the lanes that execute read at these addresses, themselves.
 
-        That is an agent that the lane's warp has waited for; -1 if it has not, or if there was no copy.
+        Raises
+        ------
+        RaceError
+            The warp of one has not waited for a bulk copy to there.
         """
-        agents = np.full(len(addresses), _NOBODY)
-        for block, here, warps, units in self._of_blocks(lanes, addresses):
-            writer = block.writer[units]
-            agents[here] = np.where(block.known[warps, writer] >= block.written_at[units], writer, _NOBODY)
-            block.read_at[units, warps] = block.known[warps, warps]
-        return agents
-
-    def orders_write(self, lanes: Lanes, addresses: Array) -> Array:
-        """Return which executing lanes know of all reads of where they write."""
-        ordered = np.zeros(len(addresses), np.bool_)
-        for block, here, warps, units in self._of_blocks(lanes, addresses):
-            ordered[here] = (block.read_at[units] <= block.known[warps, : self._warps]).all(axis=1)
-        return ordered
-
-    def _of_blocks(self, lanes: Lanes, addresses: Array) -> Iterator[tuple[_Block, Array, Array, Array]]:
-        """Yield every block, with the executing lanes in it, their warps, and the units of their addresses."""
         rows, warps = lanes.gather(lanes.row), lanes.gather(lanes.thread) // WARP
         for row, block in self._blocks.items():
             here = np.flatnonzero(rows == row)
-            yield block, here, warps[here], addresses[here].astype(np.int64) // UNIT
+            warp, unit = warps[here], addresses[here].astype(np.int64) // UNIT
+            writer = block.writer[unit]
+            flying = (writer != _NOBODY) & (block.known[warp, writer] < block.written_at[unit])
+            if flying.any():
+                nth = int(here[np.argmax(flying)])
+                what = f"reads shared memory at {int(addresses[nth])} to which a bulk copy is in flight"
+                lanes.fail(RaceError, at, nth, what)
+            block.read_at[unit, warp] = block.known[warp, warp]
 
     def start_reading(self, row: int, units: Array) -> None:
         """Note that a product in flight reads these units of a block, each once."""

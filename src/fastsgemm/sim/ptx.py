@@ -52,13 +52,20 @@ class Address(Struct, frozen=True, gc=False):
     offset: int
 
 
+class BoxAddress(Struct, frozen=True, gc=False):
+    """``[map, {x, y, ...}]``: the box of a tensor that begins at these coordinates."""
+
+    map: Operand
+    coordinates: Vector
+
+
 class Vector(Struct, frozen=True, gc=False):
     """``{a, b, ...}``."""
 
     items: tuple[Operand, ...]
 
 
-Operand = Register | Constant | Symbol | Address | Vector
+Operand = Register | Constant | Symbol | Address | BoxAddress | Vector
 
 
 class Guard(Struct, frozen=True, gc=False):
@@ -142,6 +149,7 @@ _NOT_READ = (".local", ".param", ".callprototype")
 _STATEMENT = re.compile(r"[\s;]*([{}]|[\w$]+:|\.loc[ \t][^\n]*(?=\n)|[^{};\s][^;]*(?=;))")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,|\s]+")  # ``%p|%q`` counts as two operands
+_BOX = re.compile(r"\[\s*([%\w$]+)\s*,\s*(\{[^}]*\})\s*\]")
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 
 
@@ -292,6 +300,11 @@ class _Body:
         if text.startswith("{"):
             return Vector(tuple(map(self._operand, _OPERAND.findall(text[1:-1]))))
         if text.startswith("["):
+            box = _BOX.fullmatch(text)
+            if box is not None:
+                coordinates = self._operand(box[2])
+                assert isinstance(coordinates, Vector)
+                return BoxAddress(self._operand(box[1]), coordinates)
             match = _ADDRESS.fullmatch(text)
             if match is None:
                 raise PtxError(f"cannot read the address {text!r}")

@@ -59,10 +59,9 @@ class SharedMemory:
         self._check_known(lanes, at, address, units)
         self._check_updates(lanes, at, address, units, me, "reads")
         writer = self._writer[units]
-        racing = _others(writer, me)
-        if self._mbarriers:  # they order the copies of a warp, not what another thread has stored there since
-            racing &= _warp(writer, 0) != self._mbarriers.known_writer(lanes, address)[:, None]
-        self._refuse(lanes, at, address, racing, writer, "reads", "wrote")
+        self._refuse(lanes, at, address, _others(writer, me), writer, "reads", "wrote")
+        if self._mbarriers:
+            self._mbarriers.load(lanes, at, address)
         reader = self._reader[units]
         self._reader[units] = me
         last = self._reader[units]
@@ -149,11 +148,16 @@ class SharedMemory:
         return np.asarray(self._bytes.view(dtype)[rows])
 
     def put(self, lanes: Lanes, at: Instruction, nth: int, row: int, address: int, data: Array) -> None:
-        """Write the bytes of a bulk copy from this address of a block on."""
+        """Write the bytes of a bulk copy from this address of a block on, of which `MemoryBarriers` knows the order."""
         end = address + len(data)
         if end > self.size:
             lanes.fail(SharedAccessError, at, nth, f"copies in bulk up to {end}; the block has {self.size} bytes")
-        self._bytes[row * self.stride :][address:end] = data
+        first = row * self.stride + address
+        self._bytes[first : first + len(data)] = data
+        units = slice(first // self.grain, (first + len(data)) // self.grain)
+        self._known[units] = True
+        for kept in self._kept:
+            kept[units] = 0
 
     def get(self, row: int, address: Array) -> Array:
         """Return the 16-byte pieces at these addresses of a block, concatenated along the last dimension."""
@@ -246,11 +250,7 @@ class SharedMemory:
         self._check_updates(lanes, at, address, units, me, "writes")
         writer, reader = self._writer[units], self._reader[units]
         self._refuse(lanes, at, address, _others(writer, me), writer, "writes", "wrote")
-        racing = _others(reader, me)
-        if self._mbarriers and racing.any():
-            of_own_warp = _warp(reader, 0) == (me - 1) // WARP  # whose lanes a memory barrier does not order
-            racing &= of_own_warp | ~self._mbarriers.orders_write(lanes, address)[:, None]
-        self._refuse(lanes, at, address, racing, reader, "writes", "read")
+        self._refuse(lanes, at, address, _others(reader, me), reader, "writes", "read")
         self._note_write(lanes, at, address, units)
         self._writer[units] = me
         together = self._writer[units]
