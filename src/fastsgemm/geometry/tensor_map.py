@@ -1,8 +1,8 @@
 """Tensor maps: what the tensor memory accelerator is told of a matrix; see ``cuda_src/device/tensor_map.cuh``.
 
-The bits are those that ``cuTensorMapEncodeTiled`` of CUDA's driver writes for compute capability 9.0; a test on a device
-compares them. They are written here, so that a plan has all it needs where there is no driver: on the simulated device,
-and where XLA lowers a program for another machine.
+The bits are those that ``cuTensorMapEncodeTiled`` of CUDA's driver writes for compute capability 9.0; a test on a
+device compares them. They are written here, so that a plan has all it needs where there is no driver: on the simulated
+device, and where XLA lowers a program for another machine.
 """
 
 from __future__ import annotations

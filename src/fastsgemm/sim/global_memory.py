@@ -148,7 +148,7 @@ class GlobalMemory:
         position, inside = self._positions(address, size)
         units = position[:, None] // self.grain + np.arange(size // self.grain)
         if inside is not None and not inside.all():
-            self._refuse(lanes, at, nth, int(address[first_lane(~inside)]), size, GlobalAccessError)
+            self._refuse(lanes, at, nth, int(address[int(np.argmin(inside))]), size, GlobalAccessError)
         flags = self._map[units]
         refused: Array = ((flags & READ) == 0).any(axis=1)
         if refused.any():
