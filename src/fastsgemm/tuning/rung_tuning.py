@@ -276,8 +276,11 @@ class RungTuning:
             curves = calibrated(curves, others, measure, self._limit, self._fitted)
             self._outcome.complete &= not self._sweep.late
         late = self._sweep.late
-        stored = database.load(self._arch, self._rung.name).curves
-        own = [c for c in stored if c.device == self._plan.device.name and not c.config.segment]
+        own = [
+            curve
+            for curve in database.load(self._arch).curves
+            if (curve.rung, curve.device, curve.config.segment) == (self._rung.name, self._plan.device.name, 0)
+        ]
         more = sum(len(c.times) for c in curves) - sum(len(c.times) for c in own)
         # Where the time is up, the last curves may lack their calibration, so as many points are not enough.
         if more > 0 or (not late and (more == 0 or not self._plan.quick)):
