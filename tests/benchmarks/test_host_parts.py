@@ -66,7 +66,7 @@ def read_database():
 
 
 def generate():
-    return source.generate(RUNG, CONFIG, Variant())
+    return source.rung_spec(RUNG, CONFIG, Variant()).text
 
 
 PARTS = [plan_a_call, choose, choose_default, choose_batch, choose_narrow, choose_new, read_database, generate]

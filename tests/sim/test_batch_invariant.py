@@ -110,7 +110,7 @@ def test_rung_10_has_the_order_of_the_contract_for_a_row_and_for_a_column(name, 
 def test_no_barrier_and_no_wait_of_rung_10_can_be_left_out(what, monkeypatch):
     """With two warps and three segments, the sums of the first two are overwritten after they were added."""
     config, A, B = SkinnyInOrderConfig(1, 4, 128, 2, 2), drawn(1, 2052), drawn(2052, 4, seed=6)
-    text = source.generate(SKINNY_RUNG, config, variants.Variant())
+    text = source.rung_spec(SKINNY_RUNG, config, variants.Variant()).text
     places = [found.start() for found in re.finditer(re.escape(what), text)]
     assert len(places) == (2 if what == "__syncthreads();" else 1)
     for number in range(len(places)):

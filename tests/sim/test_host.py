@@ -61,12 +61,15 @@ def test_every_rung_with_the_constants_of_the_database(random, reference, launch
     choice = choose_config(known_devices.find("NVIDIA H200"), rungs.find(rung) if rung else None, Problem(M, N, K))
     used, config = choice.rung, choice.config
     text, grid, block, shared_bytes, args = launches[0]
-    assert text == source.generate(
-        used,
-        config,
-        variants.variant_for(
-            used, variants.dense_call(Problem(M, N, K)), config, database.fitted("sm_90").peeled_tiles
-        ),
+    assert (
+        text
+        == source.rung_spec(
+            used,
+            config,
+            variants.variant_for(
+                used, variants.dense_call(Problem(M, N, K)), config, database.fitted("sm_90").peeled_tiles
+            ),
+        ).text
     )
     assert grid == (blocks(config, Problem(M, N, K)),)
     assert (block, shared_bytes) == (config.threads, config.shared_bytes)
