@@ -234,6 +234,14 @@ class MemoryBarriers:
             block.read_at[units, warps] = block.known[warps, warps]
         return agents
 
+    def in_flight(self, lanes: Lanes, addresses: Array) -> Array:
+        """Return which executing lanes are where a bulk copy goes that their warp has not waited for."""
+        flying = np.zeros(len(addresses), np.bool_)
+        for block, here, warps, units in self._of_blocks(lanes, addresses):
+            writer = block.writer[units]
+            flying[here] = (writer >= self._warps) & (block.known[warps, writer] < block.written_at[units])
+        return flying
+
     def orders_write(self, lanes: Lanes, addresses: Array) -> Array:
         """Return which executing lanes know of all reads of where they write."""
         ordered = np.zeros(len(addresses), np.bool_)

@@ -149,11 +149,17 @@ class SharedMemory:
         return np.asarray(self._bytes.view(dtype)[rows])
 
     def put(self, lanes: Lanes, at: Instruction, nth: int, row: int, address: int, data: Array) -> None:
-        """Write the bytes of a bulk copy from this address of a block on."""
+        """Write the bytes of a bulk copy from this address of a block on.
+
+        What was written there before is over: the memory barriers know who may access the new data.
+        """
         end = address + len(data)
         if end > self.size:
             lanes.fail(SharedAccessError, at, nth, f"copies in bulk up to {end}; the block has {self.size} bytes")
-        self._bytes[row * self.stride :][address:end] = data
+        first, last = row * self.stride + address, row * self.stride + end
+        self._bytes[first:last] = data
+        units = slice(first // self.grain, last // self.grain)
+        self._known[units], self._writer[units] = True, 0
 
     def get(self, row: int, address: Array) -> Array:
         """Return the 16-byte pieces at these addresses of a block, concatenated along the last dimension."""
@@ -259,6 +265,8 @@ class SharedMemory:
 
     def _check_in_flight(self, lanes: Lanes, at: Instruction, address: Array, units: Array) -> None:
         flying = self._in_flight[units]
+        if self._mbarriers:
+            flying = flying | self._mbarriers.in_flight(lanes, address)[:, None]
         if flying.any():
             nth = first_lane(flying)
             what = f"touches shared memory at {address[nth]} while an asynchronous copy to it is in flight"
