@@ -67,12 +67,6 @@ def shipped_path(arch: str) -> Path:
     return resources.folder("tuning_db") / f"{arch}.json"
 
 
-def architectures() -> list[str]:
-    """Return the architectures that the shipped database has a file for."""
-    names = [path.stem for path in resources.folder("tuning_db").glob("sm_*.json")]
-    return sorted(names, key=lambda name: int(name[3:]))
-
-
 def folder_to_write(name: str) -> Path:
     """Return a folder of this name in the user's data folder, made where it is missing.
 
