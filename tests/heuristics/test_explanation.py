@@ -64,7 +64,7 @@ def test_the_parts_of_k_are_shown(evaluator, data_folder):
     assert found.choice.rule == PREDICTED and config.SPLIT_K > 1
     assert str(config) in text and f"SPLIT_K={config.SPLIT_K}" in text
     assert text.count("SPLIT_K=") == 1 + text.count("ms  as they lie: ")
-    assert found.ways[0].shares[0].config == config
+    assert found.ways[0].config == config
     assert len(json.loads(json.dumps(found.json()))["ways"]) == len(found.ways)
 
 
@@ -138,7 +138,7 @@ def test_without_a_driver_a_device_is_not_there(no_driver):
 def test_a_device_may_be_named(name, arch):
     found = explain(4096, 4096, 4096, device=name)
     assert (found.device.name, found.device.arch) == (name, arch)
-    assert found.choice.shares == explain(4096, 4096, 4096, device=arch).choice.shares
+    assert found.choice == explain(4096, 4096, 4096, device=arch).choice
 
 
 def test_its_repr_is_one_line_with_the_answer():
@@ -171,7 +171,7 @@ def test_what_is_explained_is_what_a_call_launches(problem, precision):
     found = explain(problem.M, problem.N, problem.K, problem.layout, device="NVIDIA H200", precision=precision)
     kernels = preparation.kernels_of(info, resolve(precision=precision), [problem], "", Bar(False))
     products = [dict(each.constants) for each in kernels if each.file[0].isdigit() and "fp16x3" not in each.file]
-    configs = [share.config.compiled for share in found.choice.shares]
+    configs = [] if found.choice.pick is None else [found.choice.config.compiled]
     assert all(any(config.items() <= one.items() for config in configs) for one in products)
     assert len(configs) == len(products)
     assert bool(found.choice.packed and configs) is (helper_spec("pack") in kernels)
@@ -184,19 +184,13 @@ def test_rung_11_is_not_explained_where_sgemm_refuses_it():
         explain(64, 64, 64, rung="fp16x3", device="sm_90", batch=1025)
 
 
-def test_packed_operands_the_shares_of_a_cut_and_other_ways_are_named():
+def test_packed_operands_and_other_ways_are_named():
     found = explain(3001, 3003, 3005, "NT", device="NVIDIA H200")
-    text, row, shares = str(found), found.json(), found.choice.shares
+    text, row = str(found), found.json()
     assert "packed     A and B first\n" in text and row["packed"] == ["A", "B"]
-    assert found.choice.cut and [one["rows"] + one["columns"] for one in row["shares"]] == [
-        [*share.rows, *share.columns] for share in shares
-    ]  # fmt: skip
-    for number, share in enumerate(shares, start=1):
-        (m, M), (n, N) = share.rows, share.columns
-        assert f"share {number}    C[{m}:{m + M}, {n}:{n + N}]: {share.ms:.4g} ms, predicted, {share.rung.name}" in text
-    assert sum(share.ms for share in shares) < found.choice.ms  # with packing
+    assert found.choice.pick.ms < found.choice.ms  # with packing
     names = [way.name for way in found.ways]
-    assert names[0] == f"A and B packed, cut before {found.choice.cut}" and {"A and B packed", "as they lie"} < {*names}
+    assert names[0] == "A and B packed" and "as they lie" in names
     assert f"others     {found.ways[1].ms:.4g} ms  {names[1]}: pipelined " in text
     assert f"time       {found.choice.ms:.4g} ms" in text and "(predicted)" in text
 

@@ -221,6 +221,6 @@ def test_every_simulated_device_has_a_legal_config():
         device = known_devices.find(name)
         for extents in ((1, 64, 5), (1, 4096, 5000), (700, 900, 1024), (4096, 4096, 4096)):
             operands = variants.dense_operands(problem.Problem(*extents))
-            (share,) = choose(device, Request(batch_invariant=True), *operands).shares
-            assert share.rung.violations(share.config, device.shared_limit) == []
-            assert share.config.segment == SEGMENT
+            choice = choose(device, Request(batch_invariant=True), *operands)
+            assert choice.rung.violations(choice.config, device.shared_limit) == []
+            assert choice.config.segment == SEGMENT

@@ -12,7 +12,7 @@ from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import DeviceError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choice, database, fp16x3, fp16x3_rates
-from fastsgemm.heuristics.choice import Choice, Share
+from fastsgemm.heuristics.choice import Choice
 from fastsgemm.heuristics.database_entries import GENERIC, Record, tflops
 from fastsgemm.problem import Problem, as_data, checked, dtypes_of, of, spell
 from fastsgemm.request import Request, of_problem, resolve
@@ -36,7 +36,7 @@ class Explanation:
     device : DeviceInfo
     problem : Problem
     choice : Choice
-        The shares with their rungs and configs, the rule, what it rests on, and its time.
+        Its rung and config, the rule, what it rests on, and its time.
     precision : str
     ways : tuple of Choice
         The ways that were compared, the one that is taken first; none where rung 11 is taken.
@@ -53,7 +53,7 @@ class Explanation:
 
     @property
     def rung(self) -> str:
-        """The rung's name: of several shares, that of the larger one."""
+        """The rung's name."""
         return self.choice.rung.name
 
     @property
@@ -106,9 +106,17 @@ class Explanation:
             "evidence": self.evidence,
             "triangle": chosen.triangle,
             "packed": list(chosen.packed),
-            "shares": [_share(one) for one in chosen.shares],
             "ms": chosen.ms,
-            "ways": [_way(way) for way in self.ways],
+            "ways": [
+                {
+                    "way": way.name,
+                    "ms": way.ms,
+                    "rung": way.rung.name,
+                    "constants": way.config.constants,
+                    "rule": way.rule,
+                }
+                for way in self.ways
+            ],
         }
 
     def __repr__(self) -> str:
@@ -144,41 +152,14 @@ class Explanation:
             lines.append(_SYMMETRIC)
         if chosen.packed:
             lines.append(f"packed     {' and '.join(chosen.packed)} first")
-        if chosen.cut:
-            lines.append(f"cut        C before {chosen.cut}")
-            for number, one in enumerate(chosen.shares, start=1):
-                time = "" if one.ms is None else f"{one.ms:.4g} ms, "
-                lines.append(f"share {number}    {_span(one)}: {time}{one.rule}, {one.rung.name} {one.config}")
         if chosen.ms is not None:
-            measured = chosen.rule == choice.EXACT and not chosen.packed and not chosen.cut
+            measured = chosen.rule == choice.EXACT and not chosen.packed
             verb = "measured" if measured else "predicted"
             lines.append(f"time       {chosen.ms:.4g} ms, {tflops(p, chosen.ms):.4g} TFLOP/s ({verb})")
         for number, way in enumerate(self.ways[1 : 1 + _SHOWN]):
             time = "" if way.ms is None else f"{way.ms:.4g} ms  "
-            configs = " + ".join(f"{one.rung.name} {one.config}" for one in way.shares)
-            lines.append(f"{'others' if number == 0 else '':10} {time}{way.name}: {configs}")
+            lines.append(f"{'others' if number == 0 else '':10} {time}{way.name}: {way.rung.name} {way.config}")
         return lines
-
-
-def _span(share: Share) -> str:
-    """Return which rows and columns of C a share has, as a slice of Python."""
-    return "C[" + ", ".join(f"{first}:{first + count}" for first, count in (share.rows, share.columns)) + "]"
-
-
-def _share(share: Share) -> dict[str, Any]:
-    return {
-        "rows": list(share.rows),
-        "columns": list(share.columns),
-        "packed": [name for name, packed in zip("AB", share.packed, strict=True) if packed],
-        "rung": share.rung.name,
-        "constants": share.config.constants,
-        "rule": share.rule,
-        "ms": share.ms,
-    }
-
-
-def _way(way: Choice) -> dict[str, Any]:
-    return {"way": way.name, "ms": way.ms, "shares": [_share(one) for one in way.shares]}
 
 
 def _of_rung_11(problem: Problem, chosen: Choice) -> list[str]:

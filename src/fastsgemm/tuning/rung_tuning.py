@@ -186,6 +186,7 @@ class RungTuning:
     def _decides(self, result: Result) -> bool:
         """Whether the winner is known to be as fast as the config on record for this device: both were timed."""
         in_use = choose_config(self._plan.device, self._rung, result.problem)
+        assert in_use.evidence is not None  # no config was given
         on_record = in_use.rule == EXACT and in_use.evidence.device == self._plan.device.name
         return not on_record or in_use.config in {**result.times, **result.failures}
 
