@@ -181,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS - (SYM && SOURC
                         BatchAndSource<SOURCE> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
-    launch_dependents();  // reduce_parts, which adds up the parts, or the other share of a C that was cut
+    launch_dependents();                             // reduce_parts, which adds up the parts
     const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile own = tile_of_block<BM, BN, GROUP_M, SYM>(M, N, blockIdx.x % tiles);

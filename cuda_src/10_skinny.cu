@@ -113,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, LEAST_BLOCKS)
                      BatchAndSource<SOURCE> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     __shared__ __align__(16) float shared[SHARED_FLOATS];
-    launch_dependents();  // reduce_parts, which adds up the parts, or the other share of a C that was cut
+    launch_dependents();  // reduce_parts, which adds up the parts
     const unsigned tiles = count_tiles<BM, BN>(M, N);
     const int part = blockIdx.x / tiles;
     const Tile tile = tile_of_block<BM, BN, 8>(M, N, blockIdx.x % tiles);

@@ -128,9 +128,6 @@ def test_the_page_of_the_choice_says_what_its_commands_print(capsys):
     rules = [re.search(r"^rule +(\w+)", one, re.MULTILINE)[1] for one in printed]
     assert rules == re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == ["exact", "predicted", "nearest"]
     assert "\npacked     A and B first" in printed[1]
-    cut = re.search(r"Try `(--size .*?)`", text)[1]
-    assert main(["explain", *shlex.split(cut)]) == 0
-    assert re.search(r"^cut .*^share 1 .*^share 2 ", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
 
 
 def test_a_misspelled_command_is_found():

@@ -15,5 +15,5 @@ def test_every_architecture_that_the_package_supports_has_a_device():
 
 
 def test_unknown_devices_are_refused_with_those_that_are_known():
-    with pytest.raises(DeviceError, match=r"'NVIDIA 8800 GTX' cannot be simulated; known are sm_75.*NVIDIA H200"):
+    with pytest.raises(DeviceError, match=r"known of a device 'NVIDIA 8800 GTX'; known are sm_75.*NVIDIA H200"):
         known_devices.find("NVIDIA 8800 GTX")

@@ -91,7 +91,7 @@ def test_an_unpacked_wheel_finds_its_folders_and_makes_a_kernel(built, tmp_path)
         "from fastsgemm import resources\nfrom fastsgemm.jit import compiler, source\n"
         "from fastsgemm.geometry.variants import Variant\n"
         "print(resources.folder('cuda_src'), resources.folder('tuning_db'))\n"
-        "text = source.generate(fastsgemm.RUNGS[0], fastsgemm.BlockConfig(32, 32), Variant())\n"
+        "text = source.rung_spec(fastsgemm.RUNGS[0], fastsgemm.BlockConfig(32, 32), Variant()).text\n"
         "compiler.report(text, 'naive', 'sm_90')\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

@@ -450,7 +450,7 @@ def test_a_batch_is_no_problem_of_more_rows(gpu, compiled):
 
 
 def test_a_device_that_is_not_there_is_an_error():
-    with pytest.raises(ConfigError, match="no device 'Fake 9000'"):
+    with pytest.raises(DeviceError, match="nothing is known of a device 'Fake 9000'"):
         preparation.prepare(64, 64, 64, device="Fake 9000", progress=False)
 
 

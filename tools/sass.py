@@ -171,7 +171,7 @@ def look(problem: Problem, nvdisasm: str) -> tuple[Data, list[str]]:
     """Return the counts of the kernel that a problem gets, and its main loop."""
     choice = choose_config(device_at(ARCH), rungs.find(RUNG), variants.dense_call(problem).problem, only="shipped")
     job = evaluator.job_of(ARCH, choice.rung, choice.config, problem)
-    text = source.generate(job.rung, job.config, job.variant)
+    text = source.rung_spec(job.rung, job.config, job.variant).text
     loop = main_loop(code_of(disassemble(nvdisasm, compiler.cubin(text, job.rung.kernel, ARCH))))
     report = compiler.report(text, job.rung.kernel, ARCH)
     row = {

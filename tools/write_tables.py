@@ -32,7 +32,7 @@ from page_tables import (
     symmetric,
     tuning,
 )
-from page_tables.markdown import NOT_MEASURED, Data, fill
+from page_tables.markdown import NOT_MEASURED, OF_SEVERAL, Data, fill
 
 from fastsgemm.heuristics.database import file_name
 
@@ -41,7 +41,6 @@ _FILES = (
     "benchmarks", "counters", "counts", "cublaslt", "fp16x3", "half", "hostile", "jax", "literature", "ncu", "order",
     "own_records", "pytorch", "sass", "symmetric",
 )  # fmt: skip
-_OF_SEVERAL = ("benchmarks", "cublaslt", "fp16x3", "half", "symmetric")  # NAME-DEVICE.json has another device
 NOT_ATTACKED = "*Not counted yet: run `make hostile`.*"
 
 
@@ -87,7 +86,7 @@ def hostile_texts(tried: Mapping[str, int] | None) -> dict[str, str]:
 def read_data(root: Path) -> dict[str, Data | None]:
     """Return what the files of docs/data hold by name; None for one that does not exist."""
     paths = {name: root / "docs" / "data" / f"{name}.json" for name in _FILES}
-    paths |= {path.stem: path for name in _OF_SEVERAL for path in (root / "docs" / "data").glob(f"{name}-*.json")}
+    paths |= {path.stem: path for name in OF_SEVERAL for path in (root / "docs" / "data").glob(f"{name}-*.json")}
     return {name: json.loads(path.read_text("utf-8")) if path.exists() else None for name, path in paths.items()}
 
 

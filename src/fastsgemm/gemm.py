@@ -170,10 +170,6 @@ def sgemm(
     workspace first. With `out`, C is read where it lies, with any strides, by the kernels that write `out`. Rungs 1 to
     8 cannot do that: for these, one more launch copies C to `out` first, unless beta is 0.
 
-    **Cuts.** C of a large product may be cut into two shares, upper and lower rows or left and right columns, where
-    two configs fit it better than one. Each share has its own launch, and its own order of summation. A product whose
-    rung or config is named is not cut, nor is a batch or one with ``batch_invariant``; `explain` says where C is cut.
-
     **Symmetry.** Where B is A transposed in the same memory, as in ``sgemm(A, A.T)``, or `symmetric` says that A B is
     symmetric, rungs 9 and 11 compute one triangle and store each result twice: the product is symmetric to the last
     bit, and has the bits that the same order of summation gives a whole product. It is computed whole where that is

@@ -1,4 +1,4 @@
-"""Architectures, and the devices that can be simulated, read from ``known_devices.json``."""
+"""Architectures, and the devices that are described without being there, read from ``known_devices.json``."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def find(device: str) -> SimulatedDevice:
             return SimulatedDevice(name, **device_info, limits=Limits(**table["architectures"][device_info["arch"]]))
     there = ", ".join([*table["architectures"], *table["devices"]])
     raise DeviceError(
-        f"a device {device!r} cannot be simulated; known are {there}; a device in this machine is cuda or cuda:1"
+        f"nothing is known of a device {device!r}; known are {there}; a device in this machine is cuda or cuda:1"
     )
 
 

@@ -2,13 +2,11 @@
 
 import statistics
 
-import forced_choice
 import pytest
 
 from fastsgemm.bench import versus as module
 from fastsgemm.bench.problem_sets import Sample
 from fastsgemm.bench.versus import Versus, WrongResultError, standard_error
-from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import compiler
 from fastsgemm.ladder.info import DeviceRow
 from fastsgemm.problem import Problem
@@ -99,21 +97,3 @@ def test_kernels_are_compiled_once_each(monkeypatch):
     assert module.compile_ahead(H200, samples) == len(set(compiled)) == 2
     kernels = {(kernel, arch) for _, kernel, arch, _ in compiled}
     assert kernels == {("fastsgemm_pipelined", "sm_90"), ("fastsgemm_skinny", "sm_90")}
-
-
-def test_the_kernels_of_both_shares_are_compiled(monkeypatch):
-    compiled = []
-    monkeypatch.setattr(compiler, "cubin", lambda *one: compiled.append(one))
-    choices = [choose_config(H200, None, problem) for problem in (Problem(64, 100, 64), Problem(8, 100, 64))]
-    shares = [(one.rung, one.config) for one in choices]
-    forced_choice.force(monkeypatch, forced_choice.cut(0, 64, *shares))
-    assert module.compile_ahead(H200, [Sample(Problem(72, 100, 64))]) == 2
-    assert {kernel for _, kernel, *_ in compiled} == {choice.rung.kernel for choice in choices}
-
-
-def test_a_row_says_where_c_is_cut(versus, monkeypatch):
-    assert versus.row(Sample(Problem(33, 17, 40)), 0.0)["cut"] == ""
-    found = choose_config(H200, None, Problem(33, 17, 40))
-    way = forced_choice.cut(0, 16, (found.rung, found.config), (found.rung, found.config))
-    monkeypatch.setattr(module, "choose", lambda device, request, a, b, c, extents: way(a, b, c))
-    assert versus.row(Sample(Problem(33, 17, 40)), 0.0)["cut"] == "row 16"

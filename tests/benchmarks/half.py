@@ -10,7 +10,6 @@ Prints the median device time of each call in microseconds, all in turns and wit
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import sys
 from collections.abc import Callable
@@ -93,9 +92,8 @@ def main() -> int:
             print(f"  {','.join(map(str, problem))}: {shown} us")
             torch.cuda.empty_cache()
     if given.json:
-        today, name = datetime.date.today().isoformat(), torch.cuda.get_device_name()
-        about = {"date": today, "device": name, "torch": torch.__version__, **machine.facts(device.open_gpu(0))}
-        given.json.write_text(json.dumps(about | {"rows": rows}, indent=1) + "\n")
+        about = {"torch": torch.__version__, **machine.facts(device.open_gpu(0)), "rows": rows}
+        given.json.write_text(json.dumps(about, indent=1) + "\n")
     return 0
 
 

@@ -193,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         jobs = []
         for problem, configs in chosen:
             request = resolve("pipelined", batch_invariant=True)
-            old = choose(gpu, request, *variants.dense_operands(problem)).shares[0].config
+            old = choose(gpu, request, *variants.dense_operands(problem)).config
             jobs.append((problem, old, legal(gpu, problem, configs)))
         compile_all(gpu, [(problem, config) for problem, old, configs in jobs for config in (None, old, *configs)])
         print(f"compiled after {time.perf_counter() - began:.0f} s")

@@ -44,10 +44,10 @@ def copying():
     """Let the bias be copied to the output by a launch of its own, for plans made meanwhile."""
     reading = ieee.add_product
 
-    def copy_first(draft, shares, sym, a, b, c, source=None):
+    def copy_first(draft, choice, sym, a, b, c, source=None):
         if source is not None:
             packing.add_copy(draft, source, c, When.BETA)
-        reading(draft, shares, sym, a, b, c)
+        reading(draft, choice, sym, a, b, c)
 
     ieee.add_product = copy_first
     try:

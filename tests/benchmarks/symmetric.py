@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import datetime
 import json
 import math
 import random
@@ -196,8 +195,6 @@ def main() -> None:
     print(f"{torch.cuda.get_device_name()}, times the SGEMM of cuBLAS (more is quicker)")
     ssyrk = Ssyrk()
     found = {
-        "device": torch.cuda.get_device_name(),
-        "date": datetime.date.today().isoformat(),
         "torch": torch.__version__,
         **machine.facts(device.open_gpu(0)),
         "sizes": table(ssyrk, options.seconds),

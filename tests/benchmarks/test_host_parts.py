@@ -53,7 +53,7 @@ def choose_narrow():
 
 
 def choose_new():
-    """Select config, packing and cut as `sgemm` does, for random new shapes of every size, half of them aligned."""
+    """Select config and packing as `sgemm` does, for random new shapes of every size, half of them aligned."""
     step = drawn.choice((1, 8))
     M, N, K = (max(step, int(2 ** drawn.uniform(0, 13)) // step * step) for _ in range(3))
     return choose_way(H200, Request(), *variants.dense_operands(Problem(M, N, K, drawn.choice(LAYOUTS))))
@@ -66,7 +66,7 @@ def read_database():
 
 
 def generate():
-    return source.generate(RUNG, CONFIG, Variant())
+    return source.rung_spec(RUNG, CONFIG, Variant()).text
 
 
 PARTS = [plan_a_call, choose, choose_default, choose_batch, choose_narrow, choose_new, read_database, generate]

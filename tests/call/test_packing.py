@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from forced_choice import force, whole
+from forced_choice import force
 
 from fastsgemm import PipelinedConfig, rungs, sgemm
 from fastsgemm.errors import CaptureError
@@ -16,7 +16,7 @@ def choose(monkeypatch):
     """Return a function that makes the heuristics pack A, B or both, and split K into so many parts."""
 
     def choose(which, parts=1):
-        force(monkeypatch, whole(rungs.find("pipelined"), CONFIG.replace(SPLIT_K=parts), which))
+        force(monkeypatch, rungs.find("pipelined"), CONFIG.replace(SPLIT_K=parts), which)
 
     return choose
 

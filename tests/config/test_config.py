@@ -120,7 +120,7 @@ def test_what_the_predicate_allows_compiles_and_what_it_refuses_is_explained(run
             assert all(str(violation) in str(caught.value) for violation in found)
         elif config not in legal and len(legal) < most_compiled and unrolled(config) <= MOST_UNROLLED:
             legal.add(config)
-            compilations.report(source.generate(rung, config, variant), rung.kernel, "sm_90")
+            compilations.report(source.rung_spec(rung, config, variant).text, rung.kernel, "sm_90")
 
     look()
     assert len(legal) == most_compiled and len(illegal) >= most_compiled  # both were reached
@@ -204,7 +204,7 @@ def test_rung_10_compiles_exactly_where_the_predicate_says_with_the_shared_memor
     seen = {True: set(), False: set()}
 
     def compiles(config):
-        text = source.generate(rung, config, Variant(True, True, trans_c=True))  # which has the most padding
+        text = source.rung_spec(rung, config, Variant(True, True, trans_c=True)).text  # which has the most padding
         head = text[: text.index('extern "C"')]
         expected = config.static_shared_bytes // 4
         body = f'static_assert(SHARED_FLOATS == {expected}, "formula"); extern "C" __global__ void empty() {{}}'
@@ -352,7 +352,7 @@ def test_nvrtc_refuses_what_the_predicate_refuses_for_the_same_reason(name):
     rung, config = find(name), REFUSED[name]
     reason = rung.violations(config, SHARED_LIMIT)[0].reason
     with pytest.raises(CompileError, match=re.escape(reason)):
-        compiler.report(source.generate(rung, config, Variant()), rung.kernel, "sm_90")
+        compiler.report(source.rung_spec(rung, config, Variant()).text, rung.kernel, "sm_90")
 
 
 def test_shared_memory_is_limited_by_the_device():

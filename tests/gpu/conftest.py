@@ -35,12 +35,8 @@ def undivided(gpu, monkeypatch):
 
     def choose(device_info, request, a, b, c, extents=()):
         choice = real(device_info, request, a, b, c, extents)
-        largest = max(choice.shares, key=lambda share: share.rows[1] * share.columns[1])  # rung 10 may compute a share
-        rows, columns = (0, c.shape[0]), (0, c.shape[1])
-        whole = structs.replace(
-            largest, rows=rows, columns=columns, config=one_chain(device_info, largest.rung, largest.config)
-        )
-        return structs.replace(choice, shares=(whole,))
+        pick = choice.pick._replace(known=one_chain(device_info, choice.rung, choice.config))
+        return structs.replace(choice, pick=pick)
 
     monkeypatch.setattr(product, "choose", choose)
     gpu.forget_problems()

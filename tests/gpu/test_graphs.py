@@ -9,7 +9,7 @@ from fastsgemm.call import driver
 
 pytestmark = pytest.mark.gpu
 
-# M, N, K: one kernel; split-K; a narrow result; a cut or packed one.
+# M, N, K: one kernel; split-K; a narrow result; a packed one.
 SIZES = [(64, 64, 64), (256, 256, 8192), (8, 1024, 4096), (3000, 1111, 1500)]
 WAYS = [{}, {"precision": "fp16x3"}, {"batch_invariant": True}]
 

@@ -86,7 +86,7 @@ def test_packing_changes_no_bit(torch, gpu, monkeypatch, layout, M, N, K):
     config = choose_config(gpu, rung, Problem(M, N, K, layout)).config
     expected = sgemm(a, b, config=config)
     for which in itertools.product((False, True), repeat=2):
-        forced_choice.force(monkeypatch, forced_choice.whole(rung, config, which))
+        forced_choice.force(monkeypatch, rung, config, which)
         gpu.forget_problems()
         c = torch.full((M, N), float("nan"), device="cuda")
         assert torch.equal(sgemm(a, b, C=c), expected), which

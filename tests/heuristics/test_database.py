@@ -245,27 +245,6 @@ def test_a_bad_file_is_one_warning_and_a_miss(tuning_folder, text):
     assert len(caught) == 1 and found[0].records == ()
 
 
-def test_a_bad_line_of_a_rung_is_one_warning_when_the_rung_is_asked_for(tuning_folder):
-    """Lines of other rungs are not looked at. Those that name no rung belong to the first that is asked for."""
-    bad = [without(PUBLISHED, "source"), None, PUBLISHED | {"rung": "fastest"}]
-    (tuning_folder / "sm_90.json").write_text(file_text([PUBLISHED, *bad], [CURVE | {"device": 1}]))
-    with pytest.warns(RuntimeWarning, match=r"2 line\(s\).*left out") as caught:
-        assert database.load("sm_90", "skinny").records == ()
-    assert len(caught) == 1
-    with pytest.warns(RuntimeWarning, match=r"[12] line\(s\).*left out") as caught:
-        found = [database.load("sm_90", rung) for rung in (PUBLISHED["rung"], CURVE["rung"]) for _ in range(2)]
-    assert len(caught) == len({PUBLISHED["rung"], CURVE["rung"]})
-    assert len(found[0].records) == 1 and found[-1].curves == ()
-
-
-@pytest.mark.parametrize("arch", FILES)
-@pytest.mark.parametrize("rung", rungs.IEEE, ids=lambda rung: rung.name)
-def test_a_rung_alone_is_read_as_with_the_others(arch, rung):
-    whole, alone = database.load(arch), database.load(arch, rung.name)
-    assert alone.records == tuple(record for record in whole.records if record.rung == rung.name)
-    assert alone.curves == tuple(curve for curve in whole.curves if curve.rung == rung.name)
-
-
 def test_a_file_that_is_not_text_is_a_miss(tuning_folder):
     (tuning_folder / "sm_90.json").write_bytes(b"\xff\xfe\x00")
     with pytest.warns(RuntimeWarning, match="left out"):
@@ -361,7 +340,7 @@ def test_a_curve_with_damaged_numbers_is_one_warning_and_a_miss(tuning_folder, p
     path = tuning_folder / "sm_90.json"
     path.write_text(file_text(curves=[fitted_line(), line]).replace("Infinity", "1e999"))
     with pytest.warns(RuntimeWarning, match="1 line.s. of tuning file .* left out") as warned:
-        found = database.load("sm_90", line["rung"])
+        found = database.load("sm_90")
     assert len(found.curves) == len(warned) == 1 and fault in str(warned[0].message)
 
 
@@ -412,7 +391,7 @@ def test_a_curve_with_another_cost_of_accumulators_is_one_warning_and_a_miss(tun
     lines = [CURVE, CURVE | {"accumulators_cost": given}]
     (tuning_folder / "sm_90.json").write_text(file_text(curves=lines).replace("Infinity", "1e999"))
     with pytest.warns(RuntimeWarning, match="1 line.s. of tuning file .* left out") as warned:
-        found = database.load("sm_90", CURVE["rung"])
+        found = database.load("sm_90")
     assert len(found.curves) == len(warned) == 1
     assert "accumulators_cost" in str(warned[0].message)
 

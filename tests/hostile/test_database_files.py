@@ -238,7 +238,7 @@ def test_any_json_in_any_field_is_read_or_left_out_and_never_lost(path, line, tr
         key = "records" if line is RECORD else "curves"
         path.write_bytes(text(**{key: [changed]}))
         database.forget()
-        found = database._read(path, "sm_90", True, None)
+        found = database._read(path, "sm_90", True)
         assert len(found.records) + len(found.curves) + len(found.unread) == 1
         assert not found.unread or json.loads(found.unread[0].text) == changed
 

@@ -16,8 +16,8 @@ from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import cache, compiler, source
 from fastsgemm.rungs import find
 
-TEXT = source.generate(find("naive"), BlockConfig(32, 32), Variant())
-OTHER = source.generate(find("coalesced"), BlockConfig(32, 32), Variant())
+TEXT = source.rung_spec(find("naive"), BlockConfig(32, 32), Variant()).text
+OTHER = source.rung_spec(find("coalesced"), BlockConfig(32, 32), Variant()).text
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_kernel_is_compiled_once(folder, compiled, right):
 def test_each_architecture_and_each_constant_is_its_own_kernel(folder, compiled):
     fetch()
     compiler.cubin(TEXT, "naive", "sm_80")
-    compiler.cubin(source.generate(find("naive"), BlockConfig(16, 32), Variant()), "naive", "sm_90")
+    compiler.cubin(source.rung_spec(find("naive"), BlockConfig(16, 32), Variant()).text, "naive", "sm_90")
     assert len(compiled) == 3
 
 

@@ -78,7 +78,7 @@ def faults(jobs):
 
     def look(job):
         rung, config, variant, arch = job
-        report = compilations.report(source.generate(rung, config, variant), rung.kernel, arch)
+        report = compilations.report(source.rung_spec(rung, config, variant).text, rung.kernel, arch)
         clean = report.registers <= 255 and not (report.stack_bytes or report.spill_stores or report.spill_loads)
         return None if clean else f"{rung} {config} {variant} on {arch}: {report}"
 

@@ -14,7 +14,7 @@ from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import compiler, source
 from fastsgemm.rungs import find
 
-NAIVE = source.generate(find("naive"), BlockConfig(32, 32), Variant())
+NAIVE = source.rung_spec(find("naive"), BlockConfig(32, 32), Variant()).text
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
@@ -85,7 +85,7 @@ def test_an_unknown_architecture_carries_the_log(arch):
 
 
 def test_a_failed_static_assert_is_in_the_log():
-    text = source.generate(find("blocktile_1d"), ThreadColumnConfig(60, 64, 8, 8), Variant())
+    text = source.rung_spec(find("blocktile_1d"), ThreadColumnConfig(60, 64, 8, 8), Variant()).text
     with pytest.raises(CompileError, match="thread tiles cover the block tile"):
         compiler.cubin(text, "blocktile_1d", "sm_90")
 
@@ -125,7 +125,7 @@ def test_the_first_compilations_of_a_process_may_be_side_by_side():
         "from concurrent.futures import ThreadPoolExecutor; from threading import Barrier\n"
         "from fastsgemm.jit import compiler, source; from fastsgemm.rungs import find\n"
         "from fastsgemm import BlockConfig\n"
-        "text = source.generate(find('naive'), BlockConfig(32, 32), source.Variant())\n"
+        "text = source.rung_spec(find('naive'), BlockConfig(32, 32), source.Variant()).text\n"
         "together = Barrier(8)\n"
         "def work(number):\n"
         "    together.wait()\n"

@@ -50,7 +50,7 @@ def test_the_variants_are_spelled_as_in_blas():
 
 
 def test_the_values_of_the_block_are_replaced():
-    text = source.generate(find("vectorized"), CONFIG, Variant(True, False, 4, 1, 4))
+    text = source.rung_spec(find("vectorized"), CONFIG, Variant(True, False, 4, 1, 4)).text
     assert constants(text) == {
         "BM": 128, "BN": 128, "BK": 8, "TM": 8, "TN": 8,
         "TRANS_A": 1, "TRANS_B": 0, "VEC_A": 4, "VEC_B": 1, "VEC_C": 4, "BATCHED": 0,
@@ -58,17 +58,17 @@ def test_the_values_of_the_block_are_replaced():
 
 
 def test_rungs_without_vectors_have_no_vector_constants():
-    text = source.generate(find("naive"), BlockConfig(32, 32), Variant())
+    text = source.rung_spec(find("naive"), BlockConfig(32, 32), Variant()).text
     assert constants(text).keys() == {"BM", "BN", "TRANS_A", "TRANS_B", "BATCHED"}
 
 
 def test_fields_that_are_none_and_fields_of_another_name(configs):
     config = configs["pipelined"]
-    found = constants(source.generate(find("pipelined"), config, Variant()))
+    found = constants(source.rung_spec(find("pipelined"), config, Variant()).text)
     assert (found["STAGES"], found["SLICED_K"], found["CHAINS"]) == (2, 1, 0)
     assert found["CP_ASYNC"] == config.CP_ASYNC
     config = dataclasses.replace(config, STAGES=3, SLICED_K=2, PARTIAL_ACCUMULATORS=4)
-    found = constants(source.generate(find("pipelined"), config, Variant()))
+    found = constants(source.rung_spec(find("pipelined"), config, Variant()).text)
     assert (found["STAGES"], found["SLICED_K"], found["CHAINS"]) == (3, 2, 1)
 
 
@@ -107,7 +107,7 @@ def test_a_rung_is_one_file_of_at_most_250_lines(file):
 
 @pytest.mark.parametrize("rung", IEEE, ids=str)
 def test_a_source_is_whole_and_holds_each_file_once(rung, configs):
-    text = source.generate(rung, configs[rung.name], Variant())
+    text = source.rung_spec(rung, configs[rung.name], Variant()).text
     assert "#include" not in text and "#pragma once" not in text
     opened = re.findall(r'^#line 1 "(.*)"$', text, re.MULTILINE)
     assert opened[0] == rung.file and len(opened) == len(set(opened)) > 1
@@ -139,8 +139,8 @@ def test_a_helper_that_two_others_include_is_inlined_once(cuda_folder):
 
 def test_a_source_depends_on_nothing_but_its_arguments():
     rung = find("vectorized")
-    assert source.generate(rung, CONFIG, Variant()) == source.generate(rung, CONFIG, Variant())
-    assert source.generate(rung, CONFIG, Variant()) != source.generate(rung, CONFIG, Variant(True))
+    assert source.rung_spec(rung, CONFIG, Variant()).text == source.rung_spec(rung, CONFIG, Variant()).text
+    assert source.rung_spec(rung, CONFIG, Variant()).text != source.rung_spec(rung, CONFIG, Variant(True)).text
 
 
 @pytest.mark.parametrize("file", ["06_vectorized.cu", "device/tile_copy.cuh", "device/epilogue.cuh"])
@@ -150,4 +150,4 @@ def test_a_message_of_the_compiler_names_the_real_file_and_line(cuda_folder, fil
     lines.insert(len(lines), "this is no C++;")
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(CompileError, match=rf"{file}\({len(lines)}\): error: "):
-        compiler.report(source.generate(find("vectorized"), CONFIG, Variant()), "fastsgemm_vectorized", "sm_90")
+        compiler.report(source.rung_spec(find("vectorized"), CONFIG, Variant()).text, "fastsgemm_vectorized", "sm_90")

@@ -80,7 +80,7 @@ def test_a_device_that_cannot_be_simulated_is_a_note(no_driver, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "sm_11")
     found = info.collect(PROBLEM)
     assert (found.simulated, found.choice) == (None, None)
-    assert [note for note in found.notes if "'sm_11' cannot be simulated" in note]
+    assert [note for note in found.notes if "nothing is known of a device 'sm_11'" in note]
     assert "a simulated device" in found.text()
 
 

@@ -1,13 +1,23 @@
 """What a run says of its machine: known facts only, as `nvidia-smi` and the loaded cuBLAS report them."""
 
 import subprocess
+from datetime import date
 from types import SimpleNamespace
 
 import pytest
 
 from fastsgemm.measure import cublas, machine
 
-GPU = SimpleNamespace(device=SimpleNamespace(pci_bus_id="00000000:1B:00.0"))
+GPU = SimpleNamespace(name="NVIDIA X", device=SimpleNamespace(pci_bus_id="00000000:1B:00.0"))
+KNOWN = {"device": "NVIDIA X", "driver": "580", "nvrtc": "13.0", "date": "2026-01-02"}
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch):
+    monkeypatch.setattr(machine.device, "driver_text", lambda: KNOWN["driver"])
+    monkeypatch.setattr(machine.device, "nvrtc_text", lambda: KNOWN["nvrtc"])
+    today = SimpleNamespace(today=lambda: date.fromisoformat(KNOWN["date"]))
+    monkeypatch.setattr(machine, "datetime", SimpleNamespace(date=today))
 
 
 @pytest.fixture
@@ -38,11 +48,15 @@ def test_facts_have_names_and_become_words(smi, monkeypatch):
     commands = smi("1980, 3201, 700.00\n")
     monkeypatch.setattr(cublas, "version", lambda: "13.1.0")
     facts = machine.facts(GPU)
-    assert facts == {"cublas": "13.1.0", "clock_mhz": 1980.0, "memory_clock_mhz": 3201.0, "power_limit_w": 700.0}
+    assert facts == KNOWN | {
+        "cublas": "13.1.0",
+        "clock_mhz": 1980.0,
+        "memory_clock_mhz": 3201.0,
+        "power_limit_w": 700.0,
+    }
     assert "--id=00000000:1B:00.0" in commands[0]
-    run = {"device": "NVIDIA X", "driver": "580", "nvrtc": "13.0", "date": "2026-01-02"}
-    assert machine.in_words(run) == "one NVIDIA X, driver 580, NVRTC 13.0, 2026-01-02"
-    text = machine.in_words(run | facts | {"packages": {"torch": "2.11"}})
+    assert machine.in_words(KNOWN) == "one NVIDIA X, driver 580, NVRTC 13.0, 2026-01-02"
+    text = machine.in_words(facts | {"packages": {"torch": "2.11"}})
     assert "NVRTC 13.0, torch 2.11, cuBLAS 13.1.0, SM clock up to 1980 MHz, power limit 700 W, 2026" in text
 
 
@@ -50,4 +64,4 @@ def test_facts_have_names_and_become_words(smi, monkeypatch):
 def test_what_is_unknown_is_left_out(smi, monkeypatch, answer):
     smi(answer)
     monkeypatch.setattr(cublas, "version", lambda: None)
-    assert machine.facts(GPU) == {}
+    assert machine.facts(GPU) == KNOWN

@@ -207,9 +207,9 @@ def simulate(rung: rungs.Rung, machine: Machine, A: np.ndarray, B: np.ndarray) -
     assert report is not None
     problem = Problem(A.shape[0], B.shape[1], A.shape[1])
     call = variants.call_with_swap_ab(rung, variants.dense_call(problem))
-    text = source.generate(
+    text = source.rung_spec(
         rung, config, variants.variant_for(rung, call, config, database.fitted(machine.device.arch).peeled_tiles)
-    )
+    ).text
     binary = nvrtc.compile_source(text, machine.device.arch)  # kept from the launch, not compiled again
     counts = {metric.name: float(metric.simulated(report)) for metric in METRICS if metric.simulated}
     return Simulated(

@@ -110,7 +110,7 @@ def test_rung_10_has_the_order_of_the_contract_for_a_row_and_for_a_column(name, 
 def test_no_barrier_and_no_wait_of_rung_10_can_be_left_out(what, monkeypatch):
     """With two warps and three segments, the sums of the first two are overwritten after they were added."""
     config, A, B = SkinnyInOrderConfig(1, 4, 128, 2, 2), drawn(1, 2052), drawn(2052, 4, seed=6)
-    text = source.generate(SKINNY_RUNG, config, variants.Variant())
+    text = source.rung_spec(SKINNY_RUNG, config, variants.Variant()).text
     places = [found.start() for found in re.finditer(re.escape(what), text)]
     assert len(places) == (2 if what == "__syncthreads();" else 1)
     for number in range(len(places)):
@@ -221,6 +221,6 @@ def test_every_simulated_device_has_a_legal_config():
         device = known_devices.find(name)
         for extents in ((1, 64, 5), (1, 4096, 5000), (700, 900, 1024), (4096, 4096, 4096)):
             operands = variants.dense_operands(problem.Problem(*extents))
-            (share,) = choose(device, Request(batch_invariant=True), *operands).shares
-            assert share.rung.violations(share.config, device.shared_limit) == []
-            assert share.config.segment == SEGMENT
+            choice = choose(device, Request(batch_invariant=True), *operands)
+            assert choice.rung.violations(choice.config, device.shared_limit) == []
+            assert choice.config.segment == SEGMENT

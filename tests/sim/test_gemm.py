@@ -151,13 +151,13 @@ class Ahead:
     def _compile(self, name, config):
         rung = rungs.find(name)
         call = variants.call_for(*(Operand(shape, Stored(False, shape[1])) for shape in _shapes(config)))
-        text = source.generate(
+        text = source.rung_spec(
             rung,
             config,
             variants.variant_for(
                 rung, variants.call_with_swap_ab(rung, call), config, database.fitted("sm_90").peeled_tiles
             ),
-        )
+        ).text
         nvrtc.compile_source(text, Machine().device.arch)  # which keeps it
 
     def wait(self, name, config):
@@ -216,7 +216,7 @@ def test_the_callers_mistakes(configs):
 def test_no_barrier_of_a_rung_can_be_left_out(name, configs, monkeypatch):
     """Every __syncthreads() is there for a reason that the simulated device sees. Rung 9's: test_pipelined.py."""
     A, B, _ = _problem(32, 32, 2 * configs[name].BK + 3)
-    count = source.generate(rungs.find(name), configs[name], variants.Variant()).count("__syncthreads();")
+    count = source.rung_spec(rungs.find(name), configs[name], variants.Variant()).text.count("__syncthreads();")
     assert count >= 3
     for left_out in range(count):
 

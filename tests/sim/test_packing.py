@@ -61,7 +61,7 @@ def test_a_packed_product_has_the_bits_of_the_unpacked_one(monkeypatch, which, l
     )
     a, b = (x.T if letter == "T" else x for x, letter in zip((a, b), layout, strict=True))
     plain, _ = sgemm(RUNG, CONFIG, a, b)
-    forced_choice.force(monkeypatch, forced_choice.whole(RUNG, CONFIG, which))
+    forced_choice.force(monkeypatch, RUNG, CONFIG, which)
     found, _ = sgemm(None, None, a, b)
     assert np.array_equal(found, plain)
     c = np.full((N, M), np.nan, np.float32).T  # column-major: A and B change places

@@ -99,7 +99,7 @@ def test_a_parameter_that_cannot_be_read():
 
 def test_the_lines_of_a_rung_point_into_cuda_src(configs):
     rung = rungs.find("warptiled")
-    text = source.generate(rung, configs["warptiled"], variants.Variant())
+    text = source.rung_spec(rung, configs["warptiled"], variants.Variant()).text
     kernel = ptx.parse(nvrtc.compile_source(text, "sm_80").ptx)[rung.kernel]
     files = {instruction.where.file for instruction in kernel.instructions if instruction.where}
     assert rung.file in files and "device/tile_copy.cuh" in files

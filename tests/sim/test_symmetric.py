@@ -90,7 +90,7 @@ def launch(config, A, B, C, sym, alpha=1.0, beta=0.0, source=None):
         N, N, K, one, a, call.lda, b, call.ldb, two, to, ld, chunk, N * N, grid.chain(config, K), last,
     )  # fmt: skip
     report = Machine("sm_90").launch(
-        jit_source.generate(RUNG, config, replace(variant, sym=kind)), RUNG.kernel, (tiles * parts, *batch.grid),
+        jit_source.rung_spec(RUNG, config, replace(variant, sym=kind)).text, RUNG.kernel, (tiles * parts, *batch.grid),
         config.threads, config.shared_bytes, args, {"A": Region(A), "B": Region(B)} | written,
     )  # fmt: skip
     if parts > 1:
@@ -258,14 +258,14 @@ BARRIERS = {  # of which so many are in the source
 @pytest.mark.parametrize(("text", "number"), [(text, n) for text, count in BARRIERS.items() for n in range(count)])
 def test_no_barrier_of_the_stores_can_be_left_out(text, number, monkeypatch):
     """Where both stores lay what they store through shared memory, in several passes."""
-    right = jit_source.generate
+    right = jit_source.with_constants
 
     def without(*args):
         pieces = right(*args).split(text)
         assert len(pieces) == BARRIERS[text] + 1
         return text.join(pieces[: number + 1]) + ";" + text.join(pieces[number + 1 :])
 
-    monkeypatch.setattr(jit_source, "generate", without)
+    monkeypatch.setattr(jit_source, "with_constants", without)
     A = drawn(97, 37)
     with pytest.raises((RaceError, UnwrittenSharedError)):
         launch(CONFIGS["high"], A, A.T, np.empty((97, 97), np.float32), BOTH)

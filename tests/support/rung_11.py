@@ -106,7 +106,7 @@ def plan_of(A, B, C, config, machine, swap_ab=False, source=None, split=(False, 
     operands = [lying(base, x) for base, x in zip((Base.A, Base.B, Base.C), (A, B, C), strict=True)]
     if source is not None:
         operands.append(lying(Base.SOURCE, source))
-    add_product(draft, split, Choice((), config, swap_ab), sym, *operands)
+    add_product(draft, split, Choice(tile=config, trans_c=swap_ab), sym, *operands)
     return draft.plan(A.shape[1])
 
 

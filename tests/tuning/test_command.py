@@ -146,7 +146,7 @@ def test_a_plot_of_an_unknown_kind_is_one_line(cli, tmp_path):
         (("--budget", "soon"), "positive"),
         (("--space", "huge"), "classic"),
         (("--rung", "naive", "--dry-run", "--device", "sm_90"), "no search space"),
-        (("--dry-run", "--device", "sm_42"), "no device 'sm_42'"),
+        (("--dry-run", "--device", "sm_42"), "nothing is known of a device 'sm_42'"),
         (("--quick", "--space", "warptiled"), "no candidates for a quick run"),
         (("--size", "0,1,1"), "must be ints from 1 to"),
         (("--size", "64,64,64,x0"), "a batch has 1 to 4294836225 products, got 0"),

@@ -190,7 +190,7 @@ def test_a_batch_is_tuned_stored_and_used(evaluator, go, problem, quick):
     assert {one.rung for one in outcome.tuned} == {"pipelined", *(["skinny"] if problem.M == 16 else [])}
     assert faults_of_file(outcome.path.read_text(), "sm_90") == []
     extents, operands = variants.extents_of(problem), variants.dense_operands(problem)
-    (chosen,) = choose(evaluator.device, Request(), *operands, extents=extents).shares
+    chosen = choose(evaluator.device, Request(), *operands, extents=extents)
     assert (chosen.rung.name, chosen.config) == (found.rung, found.config)
     for other in (replace(problem, batch=problem.batch + 1), replace(problem, batch=1)):
         choice = choose_config(evaluator.device, None, other)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fastsgemm import known_devices
 from page_tables.benchmarks import LARGE, speeds
-from page_tables.markdown import NOT_MEASURED, Data, header, line, runs
+from page_tables.markdown import NOT_MEASURED, OF_SEVERAL, Data, header, line, runs
 from page_tables.pytorch import step_times
 
 _GENERATIONS = {
@@ -116,7 +116,7 @@ def _supported(data: Mapping[str, Data | None]) -> Iterator[str]:
 
 def _measurements(data: Mapping[str, Data | None]) -> Iterator[Data]:
     """Yield all that has a device and a date."""
-    for name in ("benchmarks", "fp16x3", "half", "symmetric"):
+    for name in OF_SEVERAL:
         yield from runs(data, name)
     yield from (data["order"] or {}).values()
     yield from (data["pytorch"] or {}).values()

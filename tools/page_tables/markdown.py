@@ -8,6 +8,8 @@ from typing import Any
 
 NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a device.*"
 
+OF_SEVERAL = ("benchmarks", "cublaslt", "fp16x3", "half", "symmetric")  # NAME-DEVICE.json has another device
+
 Data = dict[str, Any]
 
 

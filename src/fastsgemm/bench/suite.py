@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -56,14 +55,7 @@ def run(samples: Mapping[str, Sequence[Sample]], place: str = "cuda") -> dict[st
 
 def about(gpu: Gpu, torch: Any) -> dict[str, Any]:
     """Return what a run was made with, and when, as plain data."""
-    return {
-        "date": datetime.date.today().isoformat(),
-        "device": gpu.name,
-        "driver": device.driver_text() or "unknown",
-        "nvrtc": device.nvrtc_text(),
-        "packages": {"torch": torch.__version__},
-        **machine.facts(gpu),
-    }
+    return machine.facts(gpu) | {"packages": {"torch": torch.__version__}}
 
 
 def import_torch() -> Any:

@@ -66,7 +66,6 @@ class Versus:
             "rung": choice.rung.name,
             "rule": choice.rule,
             "packed": choice.packed,
-            "cut": choice.cut,
             "constants": choice.config.constants,
             "ms": ms,
             "tflops": 1e-9 * problem.flops / ms,

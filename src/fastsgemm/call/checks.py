@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fastsgemm import rungs
-from fastsgemm.config import Config
 from fastsgemm.errors import (
     DeviceMismatchError,
     DTypeError,
@@ -24,7 +22,6 @@ from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import Meta
 from fastsgemm.problem import MAX_EXTENT, DType
 from fastsgemm.request import Request
-from fastsgemm.rungs import Rung
 
 Shape = Sequence[int]
 
@@ -172,22 +169,6 @@ def one_device(devices: dict[str, str]) -> None:
     if len(set(devices.values())) > 1:
         shown = ", ".join(f"{name} on {device}" for name, device in devices.items())
         raise DeviceMismatchError(f"all operands must be on one device, got {shown}")
-
-
-def config(rung: Rung | None, config: Config | None, shared_limit: int) -> Rung | None:
-    """Return the rung of an explicit config, after checking that the config is legal for it.
-
-    Without a config it is `rung`, which may be None: then the heuristics choose.
-
-    Raises
-    ------
-    ConfigError
-        No rung has these constants, or they are illegal on a device with this much shared memory for a block, in bytes.
-    """
-    if config is not None:
-        rung = rung or rungs.of_config(config)
-        rung.check(config, shared_limit)
-    return rung
 
 
 def output(shape: layout.Extents, strides: layout.Extents, readonly: bool, name: str = "C") -> None:

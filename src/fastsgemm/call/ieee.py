@@ -6,82 +6,61 @@ With split-K, each part of K writes its partial sums to workspace, and a second 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from msgspec.structs import replace
 
 from fastsgemm.call import packing
 from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
 from fastsgemm.call.reduction import add_reduction
-from fastsgemm.config import PipelinedConfig
+from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import ITEM, row_major
 from fastsgemm.geometry.matrix import Matrix, Operand
 from fastsgemm.geometry.variants import Call
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.shares import Share
+from fastsgemm.heuristics.pick import Choice
 from fastsgemm.heuristics.ways import pack
 from fastsgemm.jit.source import rung_spec
 from fastsgemm.problem import Sym
+from fastsgemm.rungs import Rung
 
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 
 def add_product(
-    draft: Draft,
-    shares: Sequence[Share],
-    sym: Sym,
-    a: Matrix,
-    b: Matrix,
-    c: Matrix,
-    source: Matrix | None = None,
+    draft: Draft, choice: Choice, sym: Sym, a: Matrix, b: Matrix, c: Matrix, source: Matrix | None = None
 ) -> None:
     """Add the launches of C <- alpha * A @ B + beta * C; each operand has a unit stride.
 
-    `sym` says what of C is stored; of a result that is symmetric there is one share. A source is read in place of C,
-    with any strides: by the kernel that stores C or, on rungs 1 to 8, by one that copies it to C first.
+    `sym` says what of C is stored. A source is read in place of C, with any strides: by the kernel that stores C or, on
+    rungs 1 to 8, by one that copies it to C first.
 
     Raises
     ------
     ShapeError
         A grid would have more blocks than the hardware allows.
     """
-    if source is not None and not all(share.rung.reads_source for share in shares):
+    rung, lying_a, lying_b = choice.rung, a.operand, b.operand
+    if source is not None and not rung.reads_source:
         packing.add_copy(draft, source, c, When.BETA)
         source = None
-    lying_a, lying_b, lying_c = (each.operand for each in (a, b, c))
-    reads = [_read_by(share, lying_a, lying_b) for share in shares]
-    packed: dict[tuple[str, Operand], Matrix] = {}  # A and B may be read alike, so by name, too
-    for of_a, of_b in reads:  # all copies come first: a share may begin before the one before it has ended
-        for name, matrix, lying, read in (("A", a, lying_a, of_a), ("B", b, lying_b, of_b)):
-            if read is lying or (name, read) in packed:
-                continue
-            if b.is_transpose_of(a) and ("A", read.transposed) in packed:  # the lines of one copy serve both
-                copy = packed["A", read.transposed].transposed
-            elif read.padded:
-                copy = packing.add_lines(draft, matrix, lying, read)
-            else:
-                copy = packing.add_cast(draft, matrix, When.READS)
-            packed[name, read] = copy
-    for number, (share, (of_a, of_b)) in enumerate(zip(shares, reads, strict=True)):
-        (m, _), (n, _) = share.rows, share.columns
-        in_a, in_b = packed.get(("A", of_a), a), packed.get(("B", of_b), b)
-        if in_a is not a or in_b is not b:
-            of_a, of_b = _in_memory(of_a, in_a), _in_memory(of_b, in_b)
-        read_a, read_b, written = variants.share(of_a, of_b, lying_c, share.rows, share.columns)
-        read_source = None if source is None else source.block((m, n), written.shape)
-        call = variants.call_for(read_a, read_b, written, extents=c.extents, source=read_source, sym=sym)
-        blocks = (
-            in_a.block((m, 0), read_a.readable), in_b.block((0, n), read_b.readable), c.block((m, n), written.shape),
-        )  # fmt: skip
-        _add_share(draft, share, call, *blocks, early=number > 0)
+    of_a, of_b = pack(choice.packs, lying_a, lying_b)
+    if not rung.reads_halves:
+        of_a, of_b = of_a.cast, of_b.cast
+    in_a = a if of_a is lying_a else _copied(draft, a, lying_a, of_a)
+    if in_a is not a and of_b == of_a.transposed and b.is_transpose_of(a):  # the lines of one copy serve both
+        in_b = in_a.transposed
+    else:
+        in_b = b if of_b is lying_b else _copied(draft, b, lying_b, of_b)
+    if in_a is not a or in_b is not b:
+        of_a, of_b = _in_memory(of_a, in_a), _in_memory(of_b, in_b)
+    call = variants.call_for(of_a, of_b, c.operand, extents=c.extents, source=source, sym=sym)
+    _add_launches(draft, rung, choice.config, call, in_a, in_b, c)
 
 
-def _read_by(share: Share, a: Operand, b: Operand) -> tuple[Operand, Operand]:
-    """Return A and B as a share reads them: packed, as they lie or, of 16 bits where its rung needs it, as float32."""
-    a, b = pack(share.packed, a, b)
-    return (a, b) if share.rung.reads_halves else (a.cast, b.cast)
+def _copied(draft: Draft, matrix: Matrix, lying: Operand, read: Operand) -> Matrix:
+    """Return the copy of A or B that a kernel reads: packed or, of 16 bits where its rung needs it, as float32."""
+    return packing.add_lines(draft, matrix, lying, read) if read.padded else packing.add_cast(draft, matrix, When.READS)
 
 
 def _in_memory(read: Operand, matrix: Matrix) -> Operand:
@@ -89,13 +68,8 @@ def _in_memory(read: Operand, matrix: Matrix) -> Operand:
     return read if read.padded else matrix.operand
 
 
-def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: Matrix, *, early: bool) -> None:
-    """Add the launches that compute one share of a product.
-
-    It may begin early behind another share. That one began after the copies before it had ended, and no share needs the
-    results of another; see `cuda_src/device/dependent_launch.cuh`.
-    """
-    rung, config = share.rung, share.config
+def _add_launches(draft: Draft, rung: Rung, config: Config, call: Call, a: Matrix, b: Matrix, c: Matrix) -> None:
+    """Add the launch of a rung's kernel and, where K is split, of the one that adds the parts up."""
     call = variants.call_with_swap_ab(rung, call)
     if call.swap_ab:
         a, b = b, a
@@ -124,7 +98,7 @@ def _add_share(draft: Draft, share: Share, call: Call, a: Matrix, b: Matrix, c: 
     draft.add(
         rung_spec(rung, config, variant), blocks, config.threads,
         (M, N, Scalar.STEPS, alpha, a, call.lda, b, call.ldb, beta, written.matrix, ldc, *of_parts, last),
-        writes=(written,), shared_bytes=config.shared_bytes, early=early,
+        writes=(written,), shared_bytes=config.shared_bytes,
     )  # fmt: skip
     if parts > 1:
         batch = replace(call.batch, a=sums_apart).with_source(call.source)

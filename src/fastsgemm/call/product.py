@@ -112,7 +112,7 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
     """
     a, b, written, *source = operands
     if request.tensor_cores and a.shape[-1] == 0:
-        choice = Choice((), triangle=True)  # nothing is multiplied
+        choice = Choice(triangle=True)  # nothing is multiplied
     else:
         if request.tensor_cores and request.rung is not None:
             require_batch(prod(extents))
@@ -123,7 +123,7 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
         if request.gram:
             read_b = read_a.transposed  # of one copy, where A is copied
         choice = choose(draft.traits, request, read_a, read_b, stored, extents)
-    by_rung_11 = not choice.shares
+    by_rung_11 = choice.pick is None
     split = request.split if by_rung_11 and not choice.direct else (False, False)  # else the arrays themselves are read
     if a.stored is None and not split[0]:
         a = packing.add_packed(draft, a)
@@ -139,6 +139,6 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
     if by_rung_11:
         fp16x3.add_product(draft, split, choice, sym, a, b, c, *source)
     else:
-        ieee.add_product(draft, choice.shares, sym, a, b, c, *source)
+        ieee.add_product(draft, choice, sym, a, b, c, *source)
     if c is not written:
         packing.add_copy(draft, c, written)

@@ -74,11 +74,6 @@ def is_transpose(one: Lying, other: Lying) -> bool:
     )
 
 
-def offset(element: Pair, strides: Pair, item: int = ITEM) -> int:
-    """Return the distance of an element from element (0, 0), in bytes; elements have `item` bytes."""
-    return item * (element[0] * strides[0] + element[1] * strides[1])
-
-
 def row_major(shape: Sequence[int], size: int = 1) -> tuple[int, ...]:
     """Return the strides of an array in row-major order, of items that are `size` elements each."""
     strides = []

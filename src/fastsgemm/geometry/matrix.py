@@ -190,12 +190,6 @@ class Operand(Struct, frozen=True):
         return -(-line // VECTOR) * VECTOR if self.padded else line
 
     @property
-    def readable(self) -> Pair:
-        """Rows and columns that can be read, with what pads the lines."""
-        rows, columns = self.shape
-        return (self.line, columns) if self.how.trans else (rows, self.line)
-
-    @property
     def width(self) -> int:
         """Elements that a load of this operand may have: 4, 2 or 1."""
         return gcd(vector_width(self.how.ld, self.line, self.misalignment, self.dtype.item), *self.steps)
@@ -204,17 +198,6 @@ class Operand(Struct, frozen=True):
     def strides(self) -> Pair:
         """Elements from one row to the next, and from one column to the next."""
         return (1, self.how.ld) if self.how.trans else (self.how.ld, 1)
-
-    def offset(self, first: Pair) -> int:
-        """Return the distance of element `first` from element (0, 0), in bytes."""
-        return layout.offset(first, self.strides, self.dtype.item)
-
-    def block(self, first: Pair, shape: Pair) -> Operand:
-        """Return the block of this shape that begins at element `first`."""
-        if shape == self.shape:
-            return self
-        misalignment = (self.misalignment + self.offset(first)) % VECTOR_BYTES
-        return Operand(shape, self.how, misalignment, self.steps, self.padded, self.dtype)
 
     def packed(self, trans: bool) -> Operand:
         """Return a float32 copy of this operand in aligned lines of whole vectors, column-major if `trans`."""

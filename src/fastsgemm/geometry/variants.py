@@ -10,7 +10,7 @@ from fastsgemm.config import VECTOR, Config
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import ONE_PRODUCT, Batch
 from fastsgemm.geometry.grid import split
-from fastsgemm.geometry.layout import Meta, Pair
+from fastsgemm.geometry.layout import Meta
 from fastsgemm.geometry.matrix import Matrix, Operand, operand_of
 from fastsgemm.problem import FLOAT32, DType, Dtypes, Problem, Sym
 from fastsgemm.rungs import Rung
@@ -69,12 +69,6 @@ def _with_row_major_c(a: Operand, b: Operand, c: Operand) -> tuple[Operand, Oper
 def _layout(trans_a: bool, trans_b: bool) -> str:
     """Return ``NN``, ``NT``, ``TN`` or ``TT``, as BLAS spells it."""
     return ("T" if trans_a else "N") + ("T" if trans_b else "N")
-
-
-def share(a: Operand, b: Operand, c: Operand, rows: Pair, columns: Pair) -> tuple[Operand, Operand, Operand]:
-    """Return what a share of C, given by its first row or column and how many, needs of A, B and C."""
-    (m, M), (n, N) = rows, columns
-    return a.block((m, 0), (M, a.shape[1])), b.block((0, n), (b.shape[0], N)), c.block((m, n), (M, N))
 
 
 def dense_problem(a: Operand, b: Operand, c: Operand, *, extents: tuple[int, ...] = ()) -> Problem:

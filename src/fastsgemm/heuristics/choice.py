@@ -20,13 +20,13 @@ from fastsgemm.geometry.matrix import Operand
 from fastsgemm.heuristics import conversion, fp16x3
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.knowledge import knowledge
-from fastsgemm.heuristics.shares import AS_THEY_LIE, EXACT, GIVEN, NEAREST, NOTHING, PREDICTED, Choice, Pick, Share
+from fastsgemm.heuristics.pick import AS_THEY_LIE, EXACT, GIVEN, NEAREST, PREDICTED, Choice, Pick
 from fastsgemm.heuristics.ways import SKINNY, Search
 from fastsgemm.problem import Dtypes, Problem
 from fastsgemm.request import Request
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
-__all__ = ["EXACT", "GIVEN", "NEAREST", "PREDICTED", "Choice", "Share", "choose", "choose_config", "ways"]
+__all__ = ["EXACT", "GIVEN", "NEAREST", "PREDICTED", "Choice", "choose", "choose_config", "ways"]
 
 
 def choose(
@@ -34,8 +34,8 @@ def choose(
 ) -> Choice:
     """Return how a product is computed: by the caller's rung and config where both are given, else as is predicted.
 
-    Operands are packed, and C is cut, only if neither is given, and not of a batch. `extents` are those of the batch:
-    where it has more than a launch has room for, the operands have the steps of the last ones.
+    Operands are packed only if neither is given, and not of a batch. `extents` are those of the batch: where it has
+    more than a launch has room for, the operands have the steps of the last ones.
 
     Raises
     ------
@@ -65,15 +65,14 @@ def ways(
     extents, search = extents[-DIMENSIONS:], Search(knowledge(info_of(device)), request.ieee)
     best, *others = search.ways(a, b, c, extents)
     problem = variants.dense_problem(a, b, c, extents=extents)
-    span = (0, problem.M), (0, problem.N)
-    ranking = [Choice((pick.share(*span),), ms=pick.ms, cost=pick.cost) for pick in search.ranking(problem)]
-    known = {way.shares[0].config for way in (best, *others) if way.name == AS_THEY_LIE}
-    more = [way for way in ranking if way.shares[0].config not in known]
+    ranking = [Choice(pick.taken, ms=pick.ms, cost=pick.cost) for pick in search.ranking(problem)]
+    known = {way.config for way in (best, *others) if way.name == AS_THEY_LIE}
+    more = [way for way in ranking if way.config not in known]
     return (best, *sorted([*others, *more], key=lambda way: way.cost))
 
 
 def choose_config(device: DeviceTraits, rung: Rung | None, problem: Problem, only: str | None = None) -> Pick:
-    """Return the rung and config that compute a problem as it lies and whole.
+    """Return the rung and config that compute a problem as it lies.
 
     Without a rung, it is the quickest of the default rungs that suit the problem. For `only`, see
     `fastsgemm.heuristics.knowledge.Knowledge`.
@@ -109,7 +108,7 @@ def _choose(
             if isinstance(tile, HalfConfig):
                 fp16x3.check_half(tile, problem, direct)
             trans_c = not sym and fp16x3.orientation(device, problem, tile)
-            return Choice((), tile, trans_c, triangle=bool(sym))
+            return Choice(tile=tile, trans_c=trans_c, triangle=bool(sym))
         ieee = None if dtypes.are_float32 else _choose(device, request.ieee, a, b, c, extents)
         rival = None if ieee is None else (ieee.rung.name, ieee.ms)
         tensor = fp16x3.choose(device, problem, request, direct, rival)
@@ -120,8 +119,8 @@ def _choose(
     if request.config is not None:
         rung = request.rung or rungs.of_config(request.config)
         config = rungs.in_order(request.config, a.shape[1]) if request.batch_invariant else request.config
-        share = Share(rung, config, (0, c.shape[0]), (0, c.shape[1]), NOTHING, GIVEN, None, None)
-        return Choice((share,), triangle=bool(sym) and rung.computes_triangles)
+        given = Pick(rung, config, GIVEN, None, None, math.inf)
+        return Choice(given, triangle=bool(sym) and rung.computes_triangles)
     if a.dtype or b.dtype:
         return _of_halves(device, request, a, b, c, extents)[0]
     return next(Search(knowledge(device), request).ways(a, b, c, extents[-DIMENSIONS:]))  # of one launch

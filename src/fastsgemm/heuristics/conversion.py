@@ -17,7 +17,7 @@ from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.matrix import Operand
 from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.knowledge import Knowledge
-from fastsgemm.heuristics.shares import EXACT, PREDICTED, Choice
+from fastsgemm.heuristics.pick import EXACT, PREDICTED, Choice
 from fastsgemm.heuristics.ways import READER, SKINNY, Search
 from fastsgemm.problem import FLOAT32
 from fastsgemm.request import Request
@@ -29,8 +29,7 @@ def as_they_lie(known: Knowledge, a: Operand, b: Operand, c: Operand, extents: t
     pick = Search(known, Request(SKINNY)).pick(problem)
     ms = None if pick.ms is None else _ms_of_fewer_bytes(known, pick.ms, problem.flops, (a, b), problem.batch)
     rule = PREDICTED if pick.rule == EXACT else pick.rule  # no record is of 16-bit operands
-    share = replace(pick.share((0, c.shape[0]), (0, c.shape[1])), ms=ms, rule=rule)
-    return Choice((share,), ms=ms, cost=math.inf if ms is None else ms)
+    return Choice(pick.taken._replace(ms=ms, rule=rule), ms=ms, cost=math.inf if ms is None else ms)
 
 
 def _ms_of_fewer_bytes(known: Knowledge, ms: float, flops: int, operands: tuple[Operand, ...], batch: int) -> float:
@@ -51,7 +50,7 @@ def converted(choice: Choice, fitted: Fitted, a: Operand, b: Operand, extents: t
     """Return the choice for float32 operands with the time that it takes to convert what has 16 bits."""
     added = sum(
         cast_ms(fitted, one, extents)
-        for one, packed in zip((a, b), choice.shares[0].packed, strict=True)
+        for one, packed in zip((a, b), choice.packs, strict=True)
         if one.dtype and not packed  # packing converts as it copies
     )
     return replace(choice, ms=None if choice.ms is None else choice.ms + added, cost=choice.cost + added)

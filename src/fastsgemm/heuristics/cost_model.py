@@ -35,8 +35,8 @@ from fastsgemm.heuristics.curve_arrays import (
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.curve_problems import SPARSE, STACKED
 from fastsgemm.heuristics.fitted import Fitted
+from fastsgemm.heuristics.pick import PREDICTED, Pick
 from fastsgemm.heuristics.products import Numbers, Product, numbers
-from fastsgemm.heuristics.shares import PREDICTED, Pick
 from fastsgemm.problem import Problem
 
 # Two predicted times that differ by less are equal: the model errs more than that.

@@ -10,16 +10,15 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterable
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 from msgspec import Meta, Raw, Struct, structs
-from msgspec.json import Decoder
 
-from fastsgemm import private_files, resources, rungs, strict_json
+from fastsgemm import private_files, resources, strict_json
 from fastsgemm.config import Config
-from fastsgemm.errors import RecordError, UnknownRungError
+from fastsgemm.errors import RecordError
 from fastsgemm.heuristics.curve_fit import with_numbers
 from fastsgemm.heuristics.database_entries import (
     GENERIC,
@@ -68,12 +67,6 @@ def shipped_path(arch: str) -> Path:
     return resources.folder("tuning_db") / f"{arch}.json"
 
 
-def architectures() -> list[str]:
-    """Return the architectures that the shipped database has a file for."""
-    names = [path.stem for path in resources.folder("tuning_db").glob("sm_*.json")]
-    return sorted(names, key=lambda name: int(name[3:]))
-
-
 def folder_to_write(name: str) -> Path:
     """Return a folder of this name in the user's data folder, made where it is missing.
 
@@ -119,28 +112,27 @@ def file_name(device: str) -> str:
 
 
 @cached
-def load(arch: str, rung: str | None = None, only: str | None = None) -> Content:
+def load(arch: str, only: str | None = None) -> Content:
     """Return what is known about one architecture: the user's results first, then what was shipped.
 
-    What is damaged, stale or foreign is one warning and is left out. With a rung, the lines of others are not looked
-    at, because a first call should not wait for them. With `only`, it is what the package knows, ``shipped``, or what
-    the user's own tuning has found, ``user``.
+    What is damaged, stale or foreign is one warning and is left out. With `only`, it is what the package knows,
+    ``shipped``, or what the user's own tuning has found, ``user``.
     """
-    mine = Content(arch, 0) if only == "shipped" else own(arch, rung)
-    ours = Content(arch, 0) if only == "user" else _read(shipped_path(arch), arch, False, rung)
+    mine = Content(arch, 0) if only == "shipped" else own(arch)
+    ours = Content(arch, 0) if only == "user" else shipped(arch)
     limit = ours.shared_limit or mine.shared_limit
     return Content(arch, limit, (*mine.records, *ours.records), (*mine.curves, *ours.curves))
 
 
-def own(arch: str, rung: str | None = None) -> Content:
-    """Return the results of the user's own tuning for one architecture, of one rung or of all."""
+def own(arch: str) -> Content:
+    """Return the results of the user's own tuning for one architecture."""
     folder = folder_to_read("tuning_db")
-    return Content(arch, 0) if folder is None else _read(folder / f"{arch}.json", arch, True, rung)
+    return Content(arch, 0) if folder is None else _read(folder / f"{arch}.json", arch, True)
 
 
 def shipped(arch: str) -> Content:
     """Return what the package knows about one architecture."""
-    return _read(shipped_path(arch), arch, False, None)
+    return _read(shipped_path(arch), arch, False)
 
 
 def origin_of(entry: Evidence, arch: str) -> tuple[str, bool]:
@@ -149,7 +141,7 @@ def origin_of(entry: Evidence, arch: str) -> tuple[str, bool]:
     The entry was found for `arch`; it is from its file or from the generic one.
     """
     for name, only in itertools.product((arch, GENERIC), ("user", "shipped")):
-        content = load(name, entry.rung, only)
+        content = load(name, only)
         if entry in (*content.records, *content.curves):
             return name, only == "user"
     raise LookupError(f"no file for {arch} has this entry of rung {entry.rung}")
@@ -163,16 +155,8 @@ def candidates(space: str, use: str) -> tuple[Config, ...]:
 
 @cached
 def fitted(arch: str) -> Fitted:
-    """Return the fitted numbers of an architecture, else the generic ones, without parsing records and curves."""
-    for name in (arch, GENERIC):
-        path = shipped_path(name)
-        file = _file(path, name, False)
-        try:
-            if file is not None and file.fitted is not None:
-                return file.fitted
-        except RecordError as error:
-            warn(f"the fitted numbers of tuning file {path} are left out: {error}")
-    return Fitted()
+    """Return the fitted numbers of an architecture, else the generic ones."""
+    return shipped(arch).fitted or shipped(GENERIC).fitted or Fitted()
 
 
 @cached
@@ -182,41 +166,60 @@ def search_limits() -> SearchLimits:
 
 
 @cached
-def _read(path: Path, arch: str, private: bool, rung: str | None) -> Content:
-    file = _file(path, arch, private)
-    if file is None:
-        return Content(arch, 0)
+def _read(path: Path, arch: str, private: bool) -> Content:
+    """Return what a file holds: nothing if it is missing or, with one warning, no tuning file."""
     try:
-        content = file.content() if rung is None else file.of_rung(rung)
-    except RecordError as error:
-        _leave_out(path, error, private)
+        content = parse(private_files.read(path, _MOST_BYTES, private=private), arch)
+    except FileNotFoundError:
+        return Content(arch, 0)
+    except (OSError, RecordError) as error:
+        damaged = private and isinstance(error, RecordError)
+        remedy = "; the next fastsgemm tune keeps it aside and writes a new one" if damaged else ""
+        warn(f"tuning file {path} is left out: {error}{remedy}")
         return Content(arch, 0)
     if content.faults:
         warn(f"{len(content.faults)} line(s) of tuning file {path} are left out; the first: {content.faults[0]}")
     return content
 
 
-@cached
-def _file(path: Path, arch: str, private: bool) -> _File | None:
-    """Return a file before its lines are read, or None if it is missing or, with one warning, no tuning file."""
-    try:
-        return _File(private_files.read(path, _MOST_BYTES, private=private), arch)
-    except FileNotFoundError:
-        return None
-    except (OSError, RecordError) as error:
-        _leave_out(path, error, private)
-        return None
+class _Outer(Struct):
+    """The outer level of a file, whose lists and groups of numbers are decoded one by one."""
 
-
-def _leave_out(path: Path, error: Exception, private: bool) -> None:
-    damaged = private and isinstance(error, RecordError)
-    remedy = "; the next fastsgemm tune keeps it aside and writes a new one" if damaged else ""
-    warn(f"tuning file {path} is left out: {error}{remedy}")
+    schema: int
+    arch: str
+    shared_limit: Annotated[int, Meta(ge=1, le=2**24)]  # bytes of shared memory of a block
+    fitted: Raw = Raw()
+    search_limits: Raw = Raw()
+    records: list[Raw] = []
+    curves: list[Raw] = []
+    candidates: list[Raw] = []
 
 
 def parse(text: bytes, arch: str) -> Content:
     """Return what the text of a tuning file for this architecture holds, or raise `RecordError` if it is none."""
-    return _File(text, arch).content()
+    outer = strict_json.decode(text, _Outer)
+    if outer.schema != SCHEMA:
+        raise RecordError(f"its schema is {outer.schema}, this version reads {SCHEMA}")
+    if outer.arch != arch:
+        raise RecordError(f"it is for {outer.arch!r}, not {arch}")
+    header, known = strict_json.decode(text, dict[str, Raw]), outer.__struct_fields__
+    unread = [Unread(key, strict_json.one_line(bytes(part))) for key, part in header.items() if key not in known]
+    records, curves, listed = (entries_of(key, getattr(outer, key), unread) for key in LISTS)
+    numbers = _numbers(outer.fitted, "fitted", Fitted), _numbers(outer.search_limits, "search limits", SearchLimits)
+    return Content(arch, outer.shared_limit, records, curves, tuple(unread), *numbers, listed)
+
+
+def _numbers(text: Raw, what: str, kind: type[Any]) -> Any:
+    """Return the numbers of a section, if there is one. Each must be there, although the class has defaults."""
+    if not bytes(text):
+        return None
+    try:
+        missing = {*kind.__struct_fields__} - strict_json.decode(bytes(text), dict[str, Raw]).keys()
+        if missing:
+            raise RecordError(f"{sorted(missing)} are missing")
+        return strict_json.decode(bytes(text), kind)
+    except RecordError as error:
+        raise RecordError(f"its {what} numbers cannot be read: {error}") from error
 
 
 def save(new: Content) -> Path:
@@ -236,7 +239,7 @@ def save(new: Content) -> Path:
     try:
         with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
             forget()  # another process may have written since
-            old = _read(path, new.arch, True, None)
+            old = _read(path, new.arch, True)
             if os.path.lexists(path) and not old.shared_limit:  # unreadable: keep it for its owner
                 path.rename(_aside(path))
             write(path, merged(old, new))
@@ -294,91 +297,3 @@ def dumps(content: Content) -> str:
         if lines or key != "candidates":
             parts.append(f'"{key}": ' + ("[\n" + ",\n".join(lines) + "\n]" if lines else "[]"))
     return ",\n".join(parts) + "}\n"
-
-
-class _AnyLine(Struct):
-    """A line of any kind: only its rung is read."""
-
-    rung: str = ""
-
-
-class _Outer(Struct):
-    """The outer level of a file, of which each list and each group of numbers is decoded when it is asked for."""
-
-    schema: int
-    arch: str
-    shared_limit: Annotated[int, Meta(ge=1, le=2**24)]  # bytes of shared memory of a block
-    fitted: Raw = Raw()
-    search_limits: Raw = Raw()
-    records: list[Raw] = []
-    curves: list[Raw] = []
-    candidates: list[Raw] = []
-
-
-_ANY = Decoder(_AnyLine)
-
-
-class _File:
-    """A tuning file of which only the outer level has been decoded, or a `RecordError`."""
-
-    def __init__(self, text: bytes, arch: str) -> None:
-        self._text, self._outer = text, strict_json.decode(text, _Outer)
-        if self._outer.schema != SCHEMA:
-            raise RecordError(f"its schema is {self._outer.schema}, this version reads {SCHEMA}")
-        if self._outer.arch != arch:
-            raise RecordError(f"it is for {self._outer.arch!r}, not {arch}")
-
-    def content(self) -> Content:
-        """Return all that the file holds."""
-        outer, known = self._outer, _Outer.__struct_fields__
-        header = strict_json.decode(self._text, dict[str, Raw]).items()
-        unread = [Unread(key, strict_json.one_line(bytes(text))) for key, text in header if key not in known]
-        records, curves, listed = (entries_of(key, getattr(outer, key), unread) for key in LISTS)
-        limits = _numbers(outer.search_limits, "search limits", SearchLimits)
-        return Content(outer.arch, outer.shared_limit, records, curves, tuple(unread), self.fitted, limits, listed)
-
-    def of_rung(self, name: str) -> Content:
-        """Return the records and curves of one rung.
-
-        Lines that name no rung are read with those of the first rung that is asked for, and are wrong.
-        """
-        unread: list[Unread] = []
-        records, curves = (
-            entries_of(key, (*lines.get(name, ()), *lines.pop("", ())), unread) for key, lines in self._by_rung.items()
-        )
-        return Content(self._outer.arch, self._outer.shared_limit, records, curves, tuple(unread))
-
-    @cached_property
-    def fitted(self) -> Fitted | None:
-        """The fitted numbers, if there are any."""
-        return _numbers(self._outer.fitted, "fitted", Fitted)  # type: ignore[no-any-return]
-
-    @cached_property
-    def _by_rung(self) -> dict[str, dict[str, list[Raw]]]:
-        """The lines of records and of curves by the rung that they name; "" for those that name none."""
-        by_rung: dict[str, dict[str, list[Raw]]] = {"records": {}, "curves": {}}
-        for key, groups in by_rung.items():
-            for text in getattr(self._outer, key):
-                groups.setdefault(_rung_of(text), []).append(text)
-        return by_rung
-
-
-def _rung_of(text: Raw) -> str:
-    """Return the name of the rung that a line is of, "" if there is none."""
-    try:
-        return rungs.find(strict_json.decode_with(_ANY, text).rung).name
-    except (RecordError, UnknownRungError):
-        return ""
-
-
-def _numbers(text: Raw, what: str, kind: type[Any]) -> Any:
-    """Return the numbers of a section, if there is one. Each must be there, although the class has defaults."""
-    if not bytes(text):
-        return None
-    try:
-        missing = {*kind.__struct_fields__} - strict_json.decode(bytes(text), dict[str, Raw]).keys()
-        if missing:
-            raise RecordError(f"{sorted(missing)} are missing")
-        return strict_json.decode(bytes(text), kind)
-    except RecordError as error:
-        raise RecordError(f"its {what} numbers cannot be read: {error}") from error

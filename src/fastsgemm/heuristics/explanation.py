@@ -9,18 +9,17 @@ from typing import Any
 
 from fastsgemm import arguments, device, known_devices, rungs
 from fastsgemm.device import DeviceInfo, info_of
-from fastsgemm.errors import ConfigError, DeviceError
+from fastsgemm.errors import DeviceError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choice, database, fp16x3, fp16x3_rates
-from fastsgemm.heuristics.choice import Choice, Share
-from fastsgemm.heuristics.database_entries import GENERIC, Content, Record, tflops
+from fastsgemm.heuristics.choice import Choice
+from fastsgemm.heuristics.database_entries import GENERIC, Record, tflops
 from fastsgemm.problem import Problem, as_data, checked, dtypes_of, of, spell
 from fastsgemm.request import Request, of_problem, resolve
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
 _SHOWN = 4  # other ways
 _SYMMETRIC = "symmetric  computes one triangle, stores each result twice"
-_UNKNOWN_MULTIPROCESSORS = 108  # of a device that no data describes; only curves look at it
 _RULES = {
     choice.EXACT: "this problem was tuned",
     choice.PREDICTED: "of the configs with a measured curve, the first within 2 % of the least predicted time",
@@ -37,7 +36,7 @@ class Explanation:
     device : DeviceInfo
     problem : Problem
     choice : Choice
-        The shares with their rungs and configs, the rule, what it rests on, and its time.
+        Its rung and config, the rule, what it rests on, and its time.
     precision : str
     ways : tuple of Choice
         The ways that were compared, the one that is taken first; none where rung 11 is taken.
@@ -54,7 +53,7 @@ class Explanation:
 
     @property
     def rung(self) -> str:
-        """The rung's name: of several shares, that of the larger one."""
+        """The rung's name."""
         return self.choice.rung.name
 
     @property
@@ -107,9 +106,17 @@ class Explanation:
             "evidence": self.evidence,
             "triangle": chosen.triangle,
             "packed": list(chosen.packed),
-            "shares": [_share(one) for one in chosen.shares],
             "ms": chosen.ms,
-            "ways": [_way(way) for way in self.ways],
+            "ways": [
+                {
+                    "way": way.name,
+                    "ms": way.ms,
+                    "rung": way.rung.name,
+                    "constants": way.config.constants,
+                    "rule": way.rule,
+                }
+                for way in self.ways
+            ],
         }
 
     def __repr__(self) -> str:
@@ -122,16 +129,14 @@ class Explanation:
 
     def __str__(self) -> str:
         command, why = self._improvement
-        place = self.device.name if self.device.name.startswith("any ") else f"one {self.device.name}"
-        improve = f"nothing: {why}" if command is None else f"{command}, on {place}: {why}"
+        improve = f"nothing: {why}" if command is None else f"{command}, on one {self.device.name}: {why}"
         return "\n".join([*self._lines(), f"improve    {improve}"])
 
     def _lines(self) -> list[str]:
         p, chosen = self.problem, self.choice
         times = "" if p.batch == 1 else f"{p.batch} times "
         types = "" if p.dtypes.are_float32 else f", {p.dtypes.a.numpy_name} by {p.dtypes.b.numpy_name}"
-        name, arch = self.device.name, self.device.arch
-        where = name if name.endswith(arch) else f"{name} ({arch})"
+        where = f"{self.device.name} ({self.device.arch})"
         lines = [f"problem    {times}{p.M} x {p.N} x {p.K}, {p.layout}{types}, on {where}"]
         if self.precision != "ieee":
             lines.append(f"precision  {self.precision}: {chosen.why}")
@@ -147,41 +152,14 @@ class Explanation:
             lines.append(_SYMMETRIC)
         if chosen.packed:
             lines.append(f"packed     {' and '.join(chosen.packed)} first")
-        if chosen.cut:
-            lines.append(f"cut        C before {chosen.cut}")
-            for number, one in enumerate(chosen.shares, start=1):
-                time = "" if one.ms is None else f"{one.ms:.4g} ms, "
-                lines.append(f"share {number}    {_span(one)}: {time}{one.rule}, {one.rung.name} {one.config}")
         if chosen.ms is not None:
-            measured = chosen.rule == choice.EXACT and not chosen.packed and not chosen.cut
+            measured = chosen.rule == choice.EXACT and not chosen.packed
             verb = "measured" if measured else "predicted"
             lines.append(f"time       {chosen.ms:.4g} ms, {tflops(p, chosen.ms):.4g} TFLOP/s ({verb})")
         for number, way in enumerate(self.ways[1 : 1 + _SHOWN]):
             time = "" if way.ms is None else f"{way.ms:.4g} ms  "
-            configs = " + ".join(f"{one.rung.name} {one.config}" for one in way.shares)
-            lines.append(f"{'others' if number == 0 else '':10} {time}{way.name}: {configs}")
+            lines.append(f"{'others' if number == 0 else '':10} {time}{way.name}: {way.rung.name} {way.config}")
         return lines
-
-
-def _span(share: Share) -> str:
-    """Return which rows and columns of C a share has, as a slice of Python."""
-    return "C[" + ", ".join(f"{first}:{first + count}" for first, count in (share.rows, share.columns)) + "]"
-
-
-def _share(share: Share) -> dict[str, Any]:
-    return {
-        "rows": list(share.rows),
-        "columns": list(share.columns),
-        "packed": [name for name, packed in zip("AB", share.packed, strict=True) if packed],
-        "rung": share.rung.name,
-        "constants": share.config.constants,
-        "rule": share.rule,
-        "ms": share.ms,
-    }
-
-
-def _way(way: Choice) -> dict[str, Any]:
-    return {"way": way.name, "ms": way.ms, "shares": [_share(one) for one in way.shares]}
 
 
 def _of_rung_11(problem: Problem, chosen: Choice) -> list[str]:
@@ -257,10 +235,10 @@ def explain(
         An extent, the layout or `dtypes` are not valid, the batch is too large for rung 11, or the result is symmetric
         but not square; there is no such rung.
     DeviceError
-        This machine does not have the device: the message says how to ask about another machine's. Or the device cannot
-        run rung 11, which was asked for.
+        This machine does not have the device: the message says how to ask about another machine's. Or nothing is known
+        of a device of this name, or it cannot run rung 11, which was asked for.
     ConfigError
-        Nothing is known of a device of this name or architecture; or the rung cannot be batch-invariant.
+        The rung cannot be batch-invariant.
     PrecisionError
         `precision` is unknown, or contradicts the rung.
     ArgumentError
@@ -294,7 +272,7 @@ def device_at(place: int | str) -> DeviceInfo:
     if isinstance(place, str) and place.lower() == "sim":
         place = known_devices.wanted()
     if isinstance(place, str) and not device.is_present(place.lower()):
-        return _described(place)
+        return info_of(known_devices.find(place))
     with naming_others():
         return info_of(device.open_gpu(device.ordinal(place)))
 
@@ -309,37 +287,3 @@ def naming_others() -> Iterator[None]:
             f'{error}. To ask about a device that is not in this machine, name it: device="NVIDIA H200" or '
             'device="sm_90" in Python, --device sm_90 on the command line'
         ) from error
-
-
-def _described(place: str) -> DeviceInfo:
-    """Return the device of this name or architecture, from data, without looking for one.
-
-    Raises
-    ------
-    ConfigError
-        Nothing is known of it.
-    """
-    known = {name: arch for arch in database.architectures() for name in _names(database.load(arch))}
-    known |= {name: arch for name, arch in known_devices.known().items() if name not in known}
-    arch = known.get(place, place)
-    if arch not in database.architectures():
-        raise ConfigError(
-            f"the database has no device {place!r}; it has {', '.join(known)}, and the architectures "
-            f"{', '.join(database.architectures())}; a device in this machine is cuda or cuda:1"
-        )
-    content = database.load(arch)
-    name = place if place in known else next(iter(_names(content)), f"any device of {arch}")
-    return DeviceInfo(name, arch, content.shared_limit, _multiprocessors(name, content))
-
-
-def _names(content: Content) -> list[str]:
-    """Return the devices that were measured, those with curves first."""
-    devices = [*(curve.device for curve in content.curves), *(record.device for record in content.records)]
-    return [name for name in dict.fromkeys(devices) if name]
-
-
-def _multiprocessors(name: str, content: Content) -> int:
-    for curve in content.curves:
-        if curve.device == name:
-            return curve.multiprocessors
-    return known_devices.find(name).multiprocessors if name in known_devices.known() else _UNKNOWN_MULTIPROCESSORS

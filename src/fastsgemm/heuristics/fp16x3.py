@@ -25,7 +25,7 @@ from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, kinds_of
 from fastsgemm.heuristics.knowledge import knowledge
-from fastsgemm.heuristics.shares import Choice
+from fastsgemm.heuristics.pick import Choice
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import Problem, Sym
@@ -86,7 +86,7 @@ def choose(
     direct: bool = False,
     rival: tuple[str, float | None] | None = None,
 ) -> Choice:
-    """Return the tile that rung 11 takes for a problem, or a choice without shares and tile: an IEEE kernel takes it.
+    """Return the tile that rung 11 takes for a problem, or a choice without pick and tile: an IEEE kernel takes it.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def choose(
         Rung and time of the IEEE kernel that would compute it. Default: that of dense float32 operands.
     """
     arch, forced = device.arch, request.rung is not None
-    ieee = Choice((), triangle=bool(request.sym))
+    ieee = Choice(triangle=bool(request.sym))
     if not supported(arch):
         return replace(ieee, why=f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
     if problem.batch > MOST_PRODUCTS:
@@ -140,7 +140,7 @@ def choose(
 def _float32_rival(device: DeviceInfo, problem: Problem, request: Request) -> tuple[str, float | None]:
     """Return rung and time of the IEEE kernel that would compute a problem with dense float32 operands."""
     rival = next(Search(knowledge(device), request.ieee).ways(*dense_operands(problem), extents_of(problem)))
-    return rival.shares[0].rung.name, rival.ms
+    return rival.rung.name, rival.ms
 
 
 def _without_times(least: dict[str, float], arch: str, problem: Problem) -> tuple[bool, str]:

@@ -23,8 +23,8 @@ from fastsgemm.rungs import Rung
 
 def knows(device: DeviceTraits) -> bool:
     """Whether the database has records or curves of a default rung for this architecture, generic ones apart."""
-    contents = (database.load(device.arch, rung.name) for rung in rungs.DEFAULTS)
-    return any(content.records or content.curves for content in contents)
+    content, names = database.load(device.arch), {rung.name for rung in rungs.DEFAULTS}
+    return any(entry.rung in names for entry in (*content.records, *content.curves))
 
 
 class Knowledge:
@@ -130,8 +130,8 @@ class OfRung:
         return self._tier(GENERIC, False)
 
     def _tier(self, arch: str, here: bool) -> Content:
-        """Return the entries of a file that are of this very device, or that are not."""
-        content = database.load(arch, self._rung.name, None if arch == GENERIC else self._only)
+        """Return the entries of a file for the rung that are of this very device, or that are not."""
+        content = database.load(arch, None if arch == GENERIC else self._only)
         records = tuple(one for one in content.records if self._holds(one, here))
         curves = tuple(one for one in content.curves if self._holds(one, here))
         return Content(arch, 0, records, curves)
@@ -152,7 +152,7 @@ class OfRung:
         return records, ()
 
     def _holds(self, entry: Evidence, here: bool) -> bool:
-        if (entry.device == self._device.name) is not here:
+        if entry.rung != self._rung.name or (entry.device == self._device.name) is not here:
             return False
         return _sums_in_order(entry) if self._in_order else not entry.config.segment
 

@@ -52,7 +52,7 @@ class KernelSpec(Struct, frozen=True, cache_hash=True):
 
     @property
     def text(self) -> str:
-        """The source, ready for NVRTC."""
+        """The source, ready for NVRTC; `ConfigError` if the constants are not exactly those that it declares."""
         return with_constants(self.file, dict(self.constants))
 
 
@@ -96,17 +96,6 @@ def rung_spec(rung: Rung, config: Config, variant: Variant) -> KernelSpec:
         constants |= {"K_GROUP": K_GROUP, "MAX_ALTERNATED": MAX_ALTERNATED, "MAX_PASS": MAX_PASS}
         constants |= {"TYPE_A": int(variant.dtypes.a), "TYPE_B": int(variant.dtypes.b)}
     return spec(rung.file, constants)
-
-
-def generate(rung: Rung, config: Config, variant: Variant) -> str:
-    """Return the source of `rung` for these constants, ready for NVRTC.
-
-    Raises
-    ------
-    ConfigError
-        `config` lacks a constant that the kernel declares, or has one that it does not.
-    """
-    return rung_spec(rung, config, variant).text
 
 
 def with_constants(file: str, constants: Mapping[str, int]) -> str:

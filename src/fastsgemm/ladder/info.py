@@ -140,6 +140,7 @@ def choose(device_info: DeviceTraits, rung: Rung | None, problem: Problem) -> Ch
     """Return the tuning record for `problem` on this device: of `rung`, or of the rung `sgemm` picks if it is None."""
     chosen = choose_config(device_info, rung, variants.dense_call(problem).problem)
     on = chosen.evidence
+    assert on is not None  # no config was given
     arch, _ = database.origin_of(on, device_info.arch)
     origin, source = (on.origin, on.source) if isinstance(on, Record) else ("predicted", f"from {on.source}")
     return ChoiceRow(problem, chosen.rung.name, chosen.config.constants, arch, on.device, origin, source)

@@ -1,11 +1,13 @@
-"""What times depend on besides the device and our code: the version of cuBLAS, the clocks and the power limit."""
+"""What a run was made on and with: the device, versions, the clocks and the power limit, and the date."""
 
 from __future__ import annotations
 
+import datetime
 import subprocess
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fastsgemm import device
 from fastsgemm.measure import cublas
 
 if TYPE_CHECKING:
@@ -17,13 +19,20 @@ _TEXTS = {"cublas": "cuBLAS {}", "clock_mhz": "SM clock up to {:g} MHz", "power_
 
 
 def facts(gpu: Gpu) -> dict[str, Any]:
-    """Return ``cublas``, ``clock_mhz``, ``memory_clock_mhz`` and ``power_limit_w``, without those that are unknown."""
-    known = {"cublas": cublas.version(), **dict(zip(_QUERY, clocks(gpu), strict=True))}
+    """Return the facts of a run that is made now, as plain data by name, without those that are unknown."""
+    known = {
+        "date": datetime.date.today().isoformat(),
+        "device": gpu.name,
+        "driver": device.driver_text(),
+        "nvrtc": device.nvrtc_text(),
+        "cublas": cublas.version(),
+        **dict(zip(_QUERY, clocks(gpu), strict=True)),
+    }
     return {name: value for name, value in known.items() if value is not None}
 
 
 def in_words(run: Mapping[str, Any]) -> str:
-    """Return the device of a run, what it was made with and its date, as a page shows them; not every run has all."""
+    """Return the facts of a run, and its packages, as a page shows them; not every run has all."""
     first = (f"one {run['device']}", f"driver {run['driver']}", f"NVRTC {run['nvrtc']}")
     packages = (f"{name} {version}" for name, version in run.get("packages", {}).items())
     known = (text.format(run[name]) for name, text in _TEXTS.items() if name in run)

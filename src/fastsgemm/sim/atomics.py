@@ -38,7 +38,7 @@ def _atomic(instruction: Instruction, index: int, slots: Slots, match: re.Match[
 
     def step(batch: Batch) -> None:
         address = address_of(batch)
-        values = batch.gather(batch.registers[value].view(dtype))
+        values = batch.read(value, dtype)
         if space == "global":
             old, owner = batch.memory.update(batch, instruction, address, values, compute)
             batch.counters.accessed_global(index, batch, address, owner, dtype.itemsize)

@@ -37,7 +37,7 @@ def _copy(instruction: Instruction, index: int, slots: Slots, match: re.Match[st
     size_slot = slots.reading(length, "u32")
 
     def step(batch: Batch) -> None:
-        rows, sizes = batch.gather(batch.row), batch.gather(batch.registers[size_slot].view(np.uint32))
+        rows, sizes = batch.gather(batch.row), batch.read(size_slot, np.uint32)
         places, sources, barriers = to(batch), source_of(batch), counted_by(batch)
         for nth, (row, size, place, first) in enumerate(zip(rows, sizes, places, sources, strict=True)):
             _check(batch, instruction, nth, int(size), int(first), int(place))
@@ -56,7 +56,7 @@ def _prefetch(instruction: Instruction, index: int, slots: Slots, match: re.Matc
     size_slot = slots.reading(length, "u32")
 
     def step(batch: Batch) -> None:
-        sizes, sources = batch.gather(batch.registers[size_slot].view(np.uint32)), source_of(batch)
+        sizes, sources = batch.read(size_slot, np.uint32), source_of(batch)
         for nth, (size, first) in enumerate(zip(sizes, sources, strict=True)):
             _check(batch, instruction, nth, int(size), int(first))
             batch.memory.load_bulk(batch, instruction, nth, sources[nth : nth + 1], int(size), to_l2=True)

@@ -15,7 +15,7 @@ from fastsgemm.call.plan import Argument, Launch, Plan, Scalar
 from fastsgemm.call.product import make_plan
 from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
 from fastsgemm.geometry.layout import ITEM, Meta
-from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.geometry.matrix import Base, Matrix
 from fastsgemm.geometry.tensor_map import TensorMap
 from fastsgemm.jit.source import target
 from fastsgemm.problem import DType
@@ -71,8 +71,7 @@ def sgemm(
     C : ndarray
         Or `out`.
     report : Report or None
-        Of the kernel that multiplies or, if C is cut, computes its first element. None where C has no elements and
-        nothing is launched.
+        Of the kernel that multiplies, of several the first. None where C has no elements and nothing is launched.
 
     Raises
     ------
@@ -89,18 +88,8 @@ def sgemm(
         written = np.empty(checks.result_shape(A.shape, B.shape), np.float32)
     request = of_call(request, output="C" if out is None else "out")
     reports = multiply(request, A, B, written, alpha, beta, None if written is C else C, machine)
-    return written, _of_first_element(reports)
-
-
-def _of_first_element(reports: Reports) -> Report | None:
-    """Return the report of the kernel that multiplies for the first element of C, or else of the last kernel."""
-    product = None
-    for launch, report in reports:
-        if launch.kernel.file[0].isdigit():  # of a rung
-            product = report
-        if product is not None and any(write.matrix.address == Address(Base.C) for write in launch.writes):
-            return product
-    return reports[-1][1] if reports else None
+    products = [report for launch, report in reports if launch.kernel.file[0].isdigit()]  # of a rung
+    return written, next(iter(products), reports[-1][1] if reports else None)
 
 
 def multiply(

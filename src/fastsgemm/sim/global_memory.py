@@ -150,12 +150,12 @@ class GlobalMemory:
         if inside is not None and not inside.all():
             self._refuse(lanes, at, nth, int(address[int(np.argmin(inside))]), size, GlobalAccessError)
         flags = self._map[units]
-        refused: Array = ((flags & READ) == 0).any(axis=1)
+        refused = np.any(flags & READ == 0, axis=1)
         if refused.any():
             which = first_lane(refused)
             error = ForbiddenAccessError if flags[which].all() else GlobalAccessError
             self._refuse(lanes, at, nth, int(address[which]), size, error)
-        written = (flags & WRITE).any(axis=1)
+        written = np.any(flags & WRITE, axis=1)
         if written.any():
             where = self.describe(int(address[first_lane(written)]))
             lanes.fail(RaceError, at, nth, f"copies {size} bytes at {where}, which this launch may write")

@@ -102,6 +102,10 @@ class Lanes:
             values = np.broadcast_to(values, (self.count,))
         return values if self.mask is None else values[self.mask]
 
+    def read(self, slot: int, dtype: Any) -> Array:
+        """Return a register, seen as this type, in the lanes that execute."""
+        return self.gather(self.registers[slot].view(dtype))
+
     @property
     def current_mask(self) -> Array:
         """The lanes that execute; unlike `mask` never None."""

@@ -30,7 +30,7 @@ def decode_wait(instruction: Instruction, slots: Slots) -> Callable[[Batch], Arr
     phase = slots.reading(parity, "u32")
 
     def poll(batch: Batch) -> Array:
-        parities = batch.gather(batch.registers[phase].view(np.uint32))
+        parities = batch.read(phase, np.uint32)
         done = np.zeros(batch.count, np.bool_)
         done[batch.current_mask] = batch.mbarriers.poll(batch, instruction, address_of(batch), parities)
         batch.only(done, lambda lanes: lanes.put(slot, np.ones(1, np.bool_)))
@@ -45,7 +45,7 @@ def _make(instruction: Instruction, index: int, slots: Slots, match: re.Match[st
     arrivals = slots.reading(count, "u32")
 
     def step(batch: Batch) -> None:
-        counts = batch.gather(batch.registers[arrivals].view(np.uint32))
+        counts = batch.read(arrivals, np.uint32)
         batch.mbarriers.make(batch, instruction, address_of(batch), counts)
 
     return step
@@ -59,7 +59,7 @@ def _arrive(instruction: Instruction, index: int, slots: Slots, match: re.Match[
     size = slots.reading(expected[0], "u32") if expected else None
 
     def step(batch: Batch) -> None:
-        expecting = None if size is None else batch.gather(batch.registers[size].view(np.uint32))
+        expecting = None if size is None else batch.read(size, np.uint32)
         batch.mbarriers.arrive(batch, instruction, address_of(batch), expecting)
 
     return step

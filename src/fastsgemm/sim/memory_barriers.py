@@ -11,6 +11,7 @@ phase before it reads the data, and a warp must know of all reads of the old dat
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -171,25 +172,25 @@ class MemoryBarriers:
             lanes.fail(RaceError, at, nth, what)
         return written
 
-    def load(self, lanes: Lanes, at: Instruction, addresses: Array) -> None:
-        """Note that the lanes that execute read at these addresses, themselves.
+    def note_read(self, lanes: Lanes, addresses: Array) -> None:
+        """Note that the lanes that execute read at these addresses, themselves."""
+        for block, _, warps, units in self._of_blocks(lanes, addresses):
+            block.read_at[units, warps] = block.known[warps, warps]
 
-        Raises
-        ------
-        RaceError
-            The warp of one has not waited for a bulk copy to there.
-        """
+    def in_flight(self, lanes: Lanes, addresses: Array) -> Array:
+        """Return which executing lanes are where a bulk copy goes that their warp has not waited for."""
+        flying = np.zeros(len(addresses), np.bool_)
+        for block, here, warps, units in self._of_blocks(lanes, addresses):
+            writer = block.writer[units]
+            flying[here] = (writer != _NOBODY) & (block.known[warps, writer] < block.written_at[units])
+        return flying
+
+    def _of_blocks(self, lanes: Lanes, addresses: Array) -> Iterator[tuple[_Block, Array, Array, Array]]:
+        """Yield every block, with the executing lanes in it, their warps, and the units of their addresses."""
         rows, warps = lanes.gather(lanes.row), lanes.gather(lanes.thread) // WARP
         for row, block in self._blocks.items():
             here = np.flatnonzero(rows == row)
-            warp, unit = warps[here], addresses[here].astype(np.int64) // UNIT
-            writer = block.writer[unit]
-            flying = (writer != _NOBODY) & (block.known[warp, writer] < block.written_at[unit])
-            if flying.any():
-                nth = int(here[np.argmax(flying)])
-                what = f"reads shared memory at {int(addresses[nth])} to which a bulk copy is in flight"
-                lanes.fail(RaceError, at, nth, what)
-            block.read_at[unit, warp] = block.known[warp, warp]
+            yield block, here, warps[here], addresses[here].astype(np.int64) // UNIT
 
     def start_reading(self, row: int, units: Array) -> None:
         """Note that a product in flight reads these units of a block, each once."""

@@ -61,7 +61,7 @@ class SharedMemory:
         writer = self._writer[units]
         self._refuse(lanes, at, address, _others(writer, me), writer, "reads", "wrote")
         if self._mbarriers:
-            self._mbarriers.load(lanes, at, address)
+            self._mbarriers.note_read(lanes, address)
         reader = self._reader[units]
         self._reader[units] = me
         last = self._reader[units]
@@ -148,13 +148,16 @@ class SharedMemory:
         return np.asarray(self._bytes.view(dtype)[rows])
 
     def put(self, lanes: Lanes, at: Instruction, nth: int, row: int, address: int, data: Array) -> None:
-        """Write the bytes of a bulk copy from this address of a block on, of which `MemoryBarriers` knows the order."""
+        """Write the bytes of a bulk copy from this address of a block on.
+
+        What was accessed there before is over: the memory barriers know who may access the new data.
+        """
         end = address + len(data)
         if end > self.size:
             lanes.fail(SharedAccessError, at, nth, f"copies in bulk up to {end}; the block has {self.size} bytes")
-        first = row * self.stride + address
-        self._bytes[first : first + len(data)] = data
-        units = slice(first // self.grain, (first + len(data)) // self.grain)
+        first, last = row * self.stride + address, row * self.stride + end
+        self._bytes[first:last] = data
+        units = slice(first // self.grain, last // self.grain)
         self._known[units] = True
         for kept in self._kept:
             kept[units] = 0
@@ -259,6 +262,8 @@ class SharedMemory:
 
     def _check_in_flight(self, lanes: Lanes, at: Instruction, address: Array, units: Array) -> None:
         flying = self._in_flight[units]
+        if self._mbarriers:
+            flying = flying | self._mbarriers.in_flight(lanes, address)[:, None]
         if flying.any():
             nth = first_lane(flying)
             what = f"touches shared memory at {address[nth]} while an asynchronous copy to it is in flight"

@@ -56,7 +56,7 @@ def _shuffle(instruction: Instruction, index: int, slots: Slots, match: re.Match
 
     def step(batch: Batch) -> None:
         _check_members(batch, instruction, batch.registers[members].view(np.uint32))
-        if (batch.gather(batch.registers[clamp].view(np.uint32)) != _LAST_LANE).any():
+        if (batch.read(clamp, np.uint32) != _LAST_LANE).any():
             raise unknown(instruction, "only shuffles over all 32 lanes are known")
         there = by_warp(batch, lane, np.uint32) & _LAST_LANE
         if match[1] == "bfly":

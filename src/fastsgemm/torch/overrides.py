@@ -267,15 +267,13 @@ def _no_wish() -> str:
     return ""
 
 
-def _reader_of_precision() -> Callable[[], str]:
-    """Return a function that says which precision the user wishes float32 products of CUDA tensors to have.
+_getter: Any = getattr(torch._C, "_get_fp32_precision_getter", None)  # since PyTorch 2.9, as the switch is
+
+
+def _fp32_precision() -> str:
+    """Return which precision the user wishes float32 products of CUDA tensors to have.
 
     That is "tf32", "bfx9" (since PyTorch 2.15) or what later versions have, and empty for that of float32.
     """
-    getter = getattr(torch._C, "_get_fp32_precision_getter", None)  # since PyTorch 2.9
-    if getter is not None:
-        return lambda: "" if (wish := getter("cuda", "matmul")) in ("ieee", "none") else wish
-    return lambda: "tf32" if torch._C._get_cublas_allow_tf32() else ""
-
-
-_fp32_precision = _reader_of_precision()
+    wish: str = _getter("cuda", "matmul")
+    return "" if wish in ("ieee", "none") else wish

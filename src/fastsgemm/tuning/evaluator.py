@@ -120,10 +120,10 @@ class Evaluator:
         return compiler.on_all_cores(self._compile, jobs)
 
     def _compile(self, job: Job) -> str | None:
-        text = source.generate(job.rung, job.config, job.variant)
+        spec = source.rung_spec(job.rung, job.config, job.variant)
         try:
             # The kernel cache is bypassed, because the thousands of kernels of a run would evict everything else.
-            self._cubins[job] = compiler.compiled(text, job.rung.kernel, self.device.arch)
+            self._cubins[job] = compiler.compiled(spec.text, spec.name, self.device.arch)
         except CompileError as error:
             return str(error)
         return None

@@ -186,6 +186,7 @@ class RungTuning:
     def _decides(self, result: Result) -> bool:
         """Whether the winner is known to be as fast as the config on record for this device: both were timed."""
         in_use = choose_config(self._plan.device, self._rung, result.problem)
+        assert in_use.evidence is not None  # no config was given
         on_record = in_use.rule == EXACT and in_use.evidence.device == self._plan.device.name
         return not on_record or in_use.config in {**result.times, **result.failures}
 
@@ -276,8 +277,11 @@ class RungTuning:
             curves = calibrated(curves, others, measure, self._limit, self._fitted)
             self._outcome.complete &= not self._sweep.late
         late = self._sweep.late
-        stored = database.load(self._arch, self._rung.name).curves
-        own = [c for c in stored if c.device == self._plan.device.name and not c.config.segment]
+        own = [
+            curve
+            for curve in database.load(self._arch).curves
+            if (curve.rung, curve.device, curve.config.segment) == (self._rung.name, self._plan.device.name, 0)
+        ]
         more = sum(len(c.times) for c in curves) - sum(len(c.times) for c in own)
         # Where the time is up, the last curves may lack their calibration, so as many points are not enough.
         if more > 0 or (not late and (more == 0 or not self._plan.quick)):

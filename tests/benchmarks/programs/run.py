@@ -46,12 +46,8 @@ def main(arguments=None):
     if unknown := {*given.programs} - {*everything}:
         parser.error(f"there is no program {', '.join(sorted(unknown))}; there are {', '.join(everything)}")
     measured = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
-    about = {
-        "date": datetime.date.today().isoformat(),
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name() if given.device == "cuda" else "CPU",
-        **(machine.facts(device.open_gpu(0)) if given.device == "cuda" else {}),
-    }
+    here = {"date": datetime.date.today().isoformat(), "device": "CPU"}
+    about = {"torch": torch.__version__, **(machine.facts(device.open_gpu(0)) if given.device == "cuda" else here)}
     failed = False
     for name in given.programs:
         began = time.perf_counter()
