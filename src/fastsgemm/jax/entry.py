@@ -24,6 +24,7 @@ from fastsgemm.jit.source import KernelSpec
 _HEAD = re.compile(r'extern "C" __global__\s+void(.*?)(fastsgemm_\w+)\(', re.DOTALL)
 
 _NUMBERS = ("ALPHA", "BETA")  # arrays of one element
+_KINDS = {int: "long long", np.int32: "int", np.uint32: "unsigned", np.float32: "unsigned"}
 _DIGITS = 12  # of the digest in a name
 
 _POINTER = """
@@ -32,6 +33,14 @@ struct Address {
     const char *first;
     template <class T>
     __device__ __forceinline__ operator T *() const { return (T *)first; }
+};
+
+// A number that may stand for the address of nothing.
+struct Number {
+    long long value;
+    __device__ __forceinline__ operator long long() const { return value; }
+    template <class T>
+    __device__ __forceinline__ operator T *() const { return (T *)value; }
 };
 """
 
@@ -63,6 +72,7 @@ class Entry:
     def __init__(self, launch: Launch, there: Collection[str], case: Case) -> None:
         self.launch, self._case = launch, case
         self._scalars: dict[Scalar, str] = {}
+        self._numbers: list[str] = []  # declarations
         # Names of `Base` that it writes. Of those that are operands, too, the memory is the same.
         self.results = _names([write.matrix for write in launch.writes])
         read = [name for name in _names(launch.matrices) if name in there]
@@ -75,11 +85,12 @@ class Entry:
         declared = [f"const char *__restrict__ {name}" for name in names]
         declared += [f"char *__restrict__ {name}" for name in self.results]
         attributes, kernel = _as_function(launch.kernel)
+        numbers = "".join(self._numbers)
         rest = f"({', '.join(declared)}) {{\n{body}    {launch.kernel.name}_of({', '.join(passed)});\n}}\n"
-        digest = hashlib.sha256((kernel + rest).encode()).hexdigest()[:_DIGITS]
+        digest = hashlib.sha256((kernel + numbers + rest).encode()).hexdigest()[:_DIGITS]
         self.name = f"{launch.kernel.name}_{digest}"
         # The source. Its parameters are the addresses of the operands and of the results.
-        self.text = f'{kernel}{_POINTER}\nextern "C" __global__ void{attributes}{self.name}{rest}'
+        self.text = f'{kernel}{_POINTER}{numbers}\nextern "C" __global__ void{attributes}{self.name}{rest}'
 
     @property
     def aliases(self) -> dict[int, int]:
@@ -102,15 +113,31 @@ class Entry:
         if isinstance(argument, BatchAndSource):
             source = argument.source
             steps = (0,) * (3 - len(source.steps)) + source.steps
-            of_source = (self._address(source), *map(_spelled, source.inner_strides))
-            return f"{{{_batch(argument.batch)}, Source{{{', '.join(of_source)}, {_three(steps)}}}}}"
+            of_source = (self._address(source), *map(self._number, source.inner_strides))
+            return f"{{{self._batch(argument.batch)}, Source{{{', '.join(of_source)}, {self._three(steps)}}}}}"
         if isinstance(argument, Batch):
-            return f"{{{_batch(argument)}}}"
-        return _spelled(argument)
+            return f"{{{self._batch(argument)}}}"
+        return self._number(argument)
+
+    def _batch(self, batch: Batch) -> str:
+        missing = 3 - len(batch.extents)
+        extents = (batch.count, *((1,) * missing + batch.extents)[1:])
+        steps = [self._three((0,) * missing + each) for each in (batch.a, batch.b, batch.c)]
+        return f"Batch{{{', '.join([*[self._number(np.uint32(extent)) for extent in extents], *steps])}}}"
+
+    def _three(self, values: tuple[int, ...]) -> str:
+        return f"{{{', '.join(map(self._number, values))}}}"
+
+    def _number(self, number: Any) -> str:
+        """Declare a number of the launch, and return how the entry spells it."""
+        name = f"number_{len(self._numbers)}"
+        kind, value = _KINDS[type(number)], number.view(np.uint32) if type(number) is np.float32 else number
+        self._numbers.append(f"__constant__ {kind} {name} = {value};\n")
+        return {int: f"Number{{{name}}}", np.float32: f"__uint_as_float({name})"}.get(type(number), name)
 
     def _address(self, matrix: Matrix) -> str:
         address = matrix.address
-        moved = f" + {_spelled(address.offset)}" if address.offset else ""
+        moved = f" + {self._number(address.offset)}.value" if address.offset else ""
         return f"Address{{{address.base.name}{moved}}}"
 
     def _prologue(self) -> list[str]:
@@ -119,18 +146,18 @@ class Entry:
         if not used:
             return []
         case, lines = self._case, []
-        beta = "beta" if case.beta is None else _spelled(np.float32(case.beta))
+        beta = "beta" if case.beta is None else self._number(np.float32(case.beta))
         if case.beta is None:
             lines.append("const float beta = *reinterpret_cast<const float *>(BETA);")
         if case.alpha is not None and (case.reads or case.beta is not None):
             steps, alpha = grid.steps(case.K, case.alpha, case.beta)
-            self._scalars = {Scalar.ALPHA: _spelled(np.float32(alpha)), Scalar.STEPS: str(steps)}
+            self._scalars = {Scalar.ALPHA: self._number(np.float32(alpha)), Scalar.STEPS: self._number(np.int32(steps))}
         else:
             given = "0.0f" if case.alpha is not None else "*reinterpret_cast<const float *>(ALPHA)"
             # No steps where A and B are not to be read. What is then added to beta * C is a zero that changes nothing.
             lines += [
                 f"const float given = {given};",
-                f"const int steps = given != 0.0f ? {case.K} : 0;",
+                f"const int steps = given != 0.0f ? {self._number(np.int32(case.K))} : 0;",
                 f"const float alpha = steps ? given : {beta} != 0.0f ? -0.0f : 0.0f;",
             ]
             self._scalars = {Scalar.ALPHA: "alpha", Scalar.STEPS: "steps"}
@@ -154,27 +181,6 @@ def entries(plan: Plan, case: Case) -> list[Entry]:
 def _names(matrices: Iterable[Matrix]) -> tuple[str, ...]:
     bases = {matrix.address.base for matrix in matrices}
     return tuple(base.name for base in Base if base in bases)
-
-
-def _batch(batch: Batch) -> str:
-    if batch.count == 1:
-        return "Batch{1, 1, 1, {}, {}, {}}"
-    missing = 3 - len(batch.extents)
-    extents = (batch.count, *((1,) * missing + batch.extents)[1:])
-    steps = [_three((0,) * missing + each) for each in (batch.a, batch.b, batch.c)]
-    return f"Batch{{{', '.join([*[f'{extent}u' for extent in extents], *steps])}}}"
-
-
-def _three(values: tuple[int, ...]) -> str:
-    return f"{{{', '.join(map(_spelled, values))}}}"
-
-
-def _spelled(number: Any) -> str:
-    """Return a number as C++: a `numpy.int32` is an ``int``, an int a ``long long``, a `numpy.float32` as its bits."""
-    if type(number) is np.float32:
-        return f"__uint_as_float({number.view(np.uint32)}u)"
-    # 0 may be no address, too.
-    return f"{number}LL" if type(number) is int and number else str(int(number))
 
 
 @cache
