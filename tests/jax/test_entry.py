@@ -1,24 +1,38 @@
 """Entries for XLA: on the simulated device, they give the bits of the plan's own launches."""
 
+import re
+
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("jax")
 
 from fastsgemm.call.arrays.library import KINDS
 from fastsgemm.call.product import plan_of
+from fastsgemm.errors import CompileError
 from fastsgemm.geometry.matrix import Base
 from fastsgemm.jax import contraction
 from fastsgemm.jax.entry import Case, entries
-from fastsgemm.jit import compiler
 from fastsgemm.jit.source import target
 from fastsgemm.problem import FLOAT32, DType, Dtypes
 from fastsgemm.request import of_gram, resolve
-from fastsgemm.sim import gemm
+from fastsgemm.sim import gemm, nvrtc, ptx
 from fastsgemm.sim.global_memory import Region
 from fastsgemm.sim.machine import Machine
 
 ALPHA, BETA = 2.0, 0.5
+
+
+def compiled(kernel, arch):
+    return nvrtc.compile_source(kernel.text, target(kernel.file, arch))
+
+
+def behind(entry, arch):
+    """Return what NVRTC makes of a kernel, behind the entry."""
+    kernel = entry.launch.kernel
+    plain = compiled(kernel, arch)
+    return replace(plain, ptx=entry.of(plain.ptx), log=plain.log.replace(kernel.name, entry.name))
 
 
 def bits(subscripts, a, b, alpha=ALPHA, beta=BETA, *, traced, request=None, device="sm_90", dtypes=FLOAT32):
@@ -43,9 +57,8 @@ def bits(subscripts, a, b, alpha=ALPHA, beta=BETA, *, traced, request=None, devi
         }
         launch = entry.launch
         machine.launch(
-            entry.text, entry.name, launch.grid, launch.threads, launch.shared_bytes,
+            behind(entry, machine.device.arch), entry.name, launch.grid, launch.threads, launch.shared_bytes,
             [*entry.operands, *entry.results], regions,
-            arch=target(launch.kernel.file, machine.device.arch),
         )  # fmt: skip
     return wanted.view(np.uint32), result.view(np.uint32)
 
@@ -114,16 +127,43 @@ def test_fp16x3(alpha):
     np.testing.assert_array_equal(*bits(*sizes, alpha, traced=True, request=request, device="sm_80"))
 
 
-@pytest.mark.parametrize(("a", "b"), [((4096, 4096),) * 2, ((64, 64),) * 2, ((8, 4096), (4096, 4096))])
-def test_an_entry_costs_nothing(a, b):
-    device = Machine("sm_90").device
-    plan = plan_of(device, resolve(), contraction.metas(contraction.labels_of("ik,kj->ij"), a, b))
-    for entry in entries(plan, Case(1.0, 0.0, plan.K)):
-        kernel = entry.launch.kernel
-        arch = target(kernel.file, device.arch)
-        plain, behind = compiler.report(kernel.text, kernel.name, arch), compiler.report(entry.text, entry.name, arch)
-        assert (behind.stack_bytes, behind.spill_stores, behind.spill_loads) == (0, 0, 0)
-        assert behind.registers <= plain.registers + 2
+def made(subscripts, a, b, alpha=1.0, beta=0.0):
+    plan = plan_of(Machine("sm_90").device, resolve(), contraction.metas(contraction.labels_of(subscripts), a, b))
+    return entries(plan, Case(alpha, beta, plan.K))
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "a", "b", "beta"),
+    [
+        ("ik,kj->ij", (4096, 4096), (4096, 4096), 0.0),
+        ("ik,kj->ij", (64, 64), (64, 64), 0.5),
+        ("ik,kj->ij", (8, 4096), (4096, 4096), 0.0),
+        ("bik,bkj->bij", (4, 512, 512), (4, 512, 512), 0.0),
+        ("ik,kj->ij", (64, 2000), (2000, 64), 0.5),  # two launches
+    ],
+)
+def test_an_entry_has_the_instructions_of_the_kernel(subscripts, a, b, beta):
+    """Only numbers are loaded from elsewhere, with the types of the parameters: of others, ptxas makes other code."""
+    for entry in made(subscripts, a, b, beta=beta):
+        text = behind(entry, "sm_90").ptx
+        plain = compiled(entry.launch.kernel, "sm_90").ptx
+        kernel, own = ptx.parse(plain)[entry.launch.kernel.name], ptx.parse(text)[entry.name]
+        for kind, number, extent in re.findall(r"\.const \.align \d \.(\w+) number_(\d+)(?:\[(\d+)\])?", text):
+            parameter = kernel.parameters[int(number)]
+            assert (ptx.SIZES[kind], int(extent or 0)) == (ptx.SIZES[parameter.type], parameter.extent)
+        for one, other in zip(own.instructions, kernel.instructions, strict=True):
+            if not other.opcode.startswith("ld.param"):
+                assert one == other
+                continue
+            assert one.opcode in (other.opcode, other.opcode.replace("param", "const"))
+            assert (one.operands[0], one.operands[1].offset) == (other.operands[0], other.operands[1].offset)
+
+
+def test_a_kernel_that_reads_its_parameters_in_another_way():
+    (entry,) = made("ik,kj->ij", (64, 64), (64, 64))
+    text = compiled(entry.launch.kernel, "sm_90").ptx
+    with pytest.raises(CompileError, match="PTX of fastsgemm_pipelined reads its parameters in an unknown way"):
+        entry.of(text.replace("ret;", "mov.b64 %rd1, fastsgemm_pipelined_param_1; ret;"))
 
 
 def test_only_what_may_be_launched_is_there():
@@ -134,19 +174,16 @@ def test_only_what_may_be_launched_is_there():
 
 
 def test_a_workspace_goes_from_a_launch_to_the_next():
-    plan = plan_of(Machine("sm_90").device, resolve(), contraction.metas(
-        contraction.labels_of("ik,kj->ij"), (64, 2000), (2000, 64)))  # fmt: skip
-    product, sum_ = entries(plan, Case(1.0, 1.0, plan.K))
+    product, sum_ = made("ik,kj->ij", (64, 2000), (2000, 64), beta=1.0)
     assert (product.operands, product.results) == (("A", "B"), ("WORKSPACE",))
     assert (sum_.operands, sum_.results, sum_.aliases) == (("C", "WORKSPACE"), ("C",), {0: 0})
 
 
-def test_kernels_that_differ_have_different_names():
-    one, two = (
-        entries(plan_of(Machine("sm_90").device, resolve(), contraction.metas(
-            contraction.labels_of("ik,kj->ij"), a, b)), Case(1.0, 0.0, a[1]))[0]
-        for a, b in (((33, 40), (40, 50)), ((256, 256), (256, 256)))
-    )  # fmt: skip
-    assert one.launch.kernel.name == two.launch.kernel.name
-    assert one.text != two.text
-    assert one.name != two.name
+def test_entries_that_differ_have_different_names():
+    sizes = [((33, 40), (40, 50)), ((33, 44), (44, 50)), ((256, 256), (256, 256))]
+    one, *others = (made("ik,kj->ij", a, b)[0] for a, b in sizes)
+    assert one.launch.kernel == others[0].launch.kernel
+    assert one.name == made("ik,kj->ij", *sizes[0])[0].name
+    for other in (*others, made("ik,kj->ij", *sizes[0], alpha=0.5)[0], made("ik,kj->ij", *sizes[0], alpha=None)[0]):
+        assert one.launch.kernel.name == other.launch.kernel.name
+        assert one.name != other.name

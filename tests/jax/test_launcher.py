@@ -23,7 +23,7 @@ FIELDS = {  # that xla/service/gpu/kernel_call.cc reads, and their types
 
 
 def test_a_description_has_what_xla_reads():
-    attributes = Description("name", b"text", (300, 2), 256, 70000).attributes
+    attributes = Description("name", "text", (300, 2), 256, 70000).attributes
     assert {key: type(value) for key, value in attributes.items()} == FIELDS
     assert (attributes["name"], attributes["kernel_type"], attributes["kernel_data"]) == ("name", "ptx", "text")
     assert [attributes[f"grid_{d}"] for d in "xyz"] == [300, 2, 1]

@@ -54,6 +54,40 @@ def test_what_is_no_parameter():
         Machine().launch(text, "f", 1, 32, 0, [1, 2, "C"], {"C": Region(np.zeros(32, np.int64), write=True)})
 
 
+CONSTANTS = """
+__constant__ int a = -3;
+__constant__ long long b = 5LL << 32;
+__constant__ float c = 0.1f;
+__constant__ unsigned long long d = 1ull << 63;
+__constant__ unsigned none;
+__constant__ short some[8] = {1, -2};
+extern "C" __global__ void f(int i, float* C) {
+    C[0] = a; C[1] = (float)(b >> 32); C[2] = c; C[3] = d == 1ull << 63; C[4] = none; C[5] = some[i]; C[6] = some[7];
+}"""
+
+
+def test_constants():
+    out = np.full(7, np.nan, np.float32)
+    Machine().launch(CONSTANTS, "f", 1, 1, 0, [1, "C"], {"C": Region(out, write=True)})
+    np.testing.assert_array_equal(out, np.float32([-3, 5, 0.1, 1, 0, -2, 0]))
+
+
+@pytest.mark.parametrize(("step", "place"), [(8, 64), (-1, -8)])
+def test_what_is_no_constant(step, place):
+    """Past the constants, or before them, where the parameters are."""
+    text = """__constant__ long long some[2] = {1, 2};
+    extern "C" __global__ void f(int step, long long* C) {
+        asm("{ .reg .b64 a; mov.b64 a, some; add.s64 a, a, %1; ld.const.s64 %0, [a]; }"
+            : "=l"(*C) : "l"(step * 8LL));
+        *C += some[0];
+    }"""
+    out = np.zeros(1, np.int64)
+    Machine().launch(text, "f", 1, 1, 0, [1, "C"], {"C": Region(out, write=True)})
+    assert out[0] == 3
+    with pytest.raises(ParameterAccessError, match=f"reads 8 bytes at {place} of 64 bytes of constants"):
+        Machine().launch(text, "f", 1, 1, 0, [step, "C"], {"C": Region(out, write=True)})
+
+
 @pytest.mark.parametrize("steps", [(2, 1), (-1, 3), (1, -2)])
 def test_copying_between_any_strides(steps):
     """The kernel that packs operands, on views with gaps and negative strides."""

@@ -97,6 +97,20 @@ def test_a_parameter_that_cannot_be_read():
         ptx.parse(".visible .entry f(int x)\n{ ret; }\n")
 
 
+def test_constants():
+    values = """.visible .const .align 8 .u64 a = -2;
+.const .align 4 .f32 b = 0f3F800000;
+.const .align 2 .b8 c[4] = {1, 255};
+"""
+    module = ptx.parse(values + MODULE)
+    assert module["f"].constants == {"a": b"\xfe" + b"\xff" * 7, "b": b"\0\0\x80\x3f", "c": b"\x01\xff\0\0"}
+
+
+def test_a_constant_that_cannot_be_read():
+    with pytest.raises(PtxError, match=r"cannot read the value of a, 'generic\(b\)'; only numbers can be constants"):
+        ptx.parse(".const .align 8 .u64 a = generic(b);\n" + MODULE)
+
+
 def test_the_lines_of_a_rung_point_into_cuda_src(configs):
     rung = rungs.find("warptiled")
     text = source.rung_spec(rung, configs["warptiled"], variants.Variant()).text

@@ -1,8 +1,9 @@
 """Kernels behind an entry that takes nothing but arrays, in the order in which XLA passes them.
 
-A kernel's own parameters are in the order in which they are read. Among them are structs, addresses inside of an array,
-and numbers. XLA passes the addresses of operands and results. So the kernel becomes a function, which the entry calls
-with these and with the numbers of the problem, which are constants of its source.
+A kernel's own parameters are addresses, some of them inside of an array, and numbers. XLA passes the addresses of
+operands and results. So the PTX of a kernel gets these as its parameters, and its numbers lie in constant memory. ptxas
+makes of a load from there what it makes of a load of a parameter, so the machine code is that of the tuned kernel. Of
+numbers that are constants of the source the compiler makes other code, which may be slower.
 """
 
 from __future__ import annotations
@@ -10,30 +11,37 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fastsgemm.call.plan import Argument, Launch, Plan, Scalar, When
+from fastsgemm.errors import CompileError
 from fastsgemm.geometry import grid
 from fastsgemm.geometry.batch import Batch, BatchAndSource
 from fastsgemm.geometry.matrix import Base, Matrix
-from fastsgemm.jit.source import KernelSpec
 
-_HEAD = re.compile(r'extern "C" __global__\s+void(.*?)(fastsgemm_\w+)\(', re.DOTALL)
+_HEAD = re.compile(r"\.visible \.entry \w+\([^)]*\)([^{]*\{)")
+_LOAD = re.compile(r"ld\.param(?P<type>[.\w]+)\s+(?P<target>[^;]*), \[\w+_param_(?P<number>\d+)(?P<offset>(\+\d+)?)\];")
 
 _NUMBERS = ("ALPHA", "BETA")  # arrays of one element
 _DIGITS = 12  # of the digest in a name
 
-_POINTER = """
-// An address that becomes a pointer of whatever type a parameter has.
-struct Address {
-    const char *first;
-    template <class T>
-    __device__ __forceinline__ operator T *() const { return (T *)first; }
-};
-"""
+# What an entry does first where alpha or beta is in an array. Where A and B are not to be read, there are no steps of
+# k, and what is then added to beta * C is a zero that changes nothing.
+_REGISTERS = """
+	.reg .pred 	%reads, %adds;
+	.reg .b32 	%alpha, %beta, %zero;
+	.reg .b64 	%place;"""
+_READ = """
+	ld.param.u64 	%place, [{array}];
+	cvta.to.global.u64 	%place, %place;
+	ld.global.b32 	%{scalar}, [%place];"""
+_ALPHA = """
+	setp.neu.f32 	%reads, %alpha, 0f00000000;
+	setp.neu.f32 	%adds, %beta, 0f00000000;
+	selp.b32 	%zero, 0x80000000, 0, %adds;
+	selp.b32 	%alpha, %alpha, %zero, %reads;"""
 
 
 class Case(NamedTuple):
@@ -62,82 +70,81 @@ class Entry:
 
     def __init__(self, launch: Launch, there: Collection[str], case: Case) -> None:
         self.launch, self._case = launch, case
-        self._scalars: dict[Scalar, str] = {}
         # Names of `Base` that it writes. Of those that are operands, too, the memory is the same.
         self.results = _names([write.matrix for write in launch.writes])
         read = [name for name in _names(launch.matrices) if name in there]
+        self._scalars = {argument for argument in launch.arguments if isinstance(argument, Scalar)}
+        traced = [name for name, value in zip(_NUMBERS, (case.alpha, case.beta), strict=True) if value is None]
         # Names of `Base` that it takes, then ``ALPHA`` and ``BETA``.
-        self.operands = (*read, *self._scalars_passed())
-        body = "".join(f"    {line}\n" for line in self._prologue())
-        passed = [self._passed(argument) for argument in launch.arguments]
-        # What is written has its name as a result; as an operand it is not used.
-        names = [f"unused_{name}" if name in self.results else name for name in self.operands]
-        declared = [f"const char *__restrict__ {name}" for name in names]
-        declared += [f"char *__restrict__ {name}" for name in self.results]
-        attributes, kernel = _as_function(launch.kernel)
-        rest = f"({', '.join(declared)}) {{\n{body}    {launch.kernel.name}_of({', '.join(passed)});\n}}\n"
-        digest = hashlib.sha256((kernel + rest).encode()).hexdigest()[:_DIGITS]
-        self.name = f"{launch.kernel.name}_{digest}"
-        # The source. Its parameters are the addresses of the operands and of the results.
-        self.text = f'{kernel}{_POINTER}\nextern "C" __global__ void{attributes}{self.name}{rest}'
+        self.operands = (*read, *(traced if self._scalars else []))
+        self._alpha, self._steps = None, case.K  # None: in a register
+        if case.alpha is not None and (case.reads or case.beta is not None):
+            self._steps, self._alpha = grid.steps(case.K, case.alpha, case.beta)
+        self._first = self._before_the_kernel()
+        self._constants: list[str] = []  # declarations
+        # What takes the place of the load of each of the kernel's parameters, as formats for the parts of that.
+        self._loads = [self._load(number, argument) for number, argument in enumerate(launch.arguments)]
+        known = repr((launch.kernel.text, self.operands, self.results, self._first, self._constants, self._loads))
+        self.name = f"{launch.kernel.name}_{hashlib.sha256(known.encode()).hexdigest()[:_DIGITS]}"
 
     @property
     def aliases(self) -> dict[int, int]:
         """The number of each operand that is also a result, and that result's number."""
         return {self.operands.index(name): i for i, name in enumerate(self.results) if name in self.operands}
 
-    def _scalars_passed(self) -> list[str]:
-        """Return which of alpha and beta it takes as an array."""
-        if not any(isinstance(argument, Scalar) for argument in self.launch.arguments):
-            return []
-        values = (self._case.alpha, self._case.beta)
-        return [name for name, value in zip(_NUMBERS, values, strict=True) if value is None]
+    def of(self, ptx: str) -> str:
+        """Return the PTX of the entry, made of that of the kernel. Its parameters are the operands and the results.
 
-    def _passed(self, argument: Argument) -> str:
-        """Return how the entry spells an argument of the kernel."""
+        Raises
+        ------
+        CompileError
+            The kernel does not read its parameters as NVRTC's kernels do.
+        """
+        names = [f"operand_{name}" for name in self.operands] + [f"result_{name}" for name in self.results]
+        parameters = ",".join(f"\n\t.param .u64 {name}" for name in names)
+        head = f"{''.join(self._constants)}\n.visible .entry {self.name}({parameters}\n)"
+        ptx = _LOAD.sub(lambda load: self._loads[int(load["number"])].format_map(load.groupdict()), ptx)
+        ptx, entries = _HEAD.subn(lambda old: f"{head}{old[1]}{self._first}", ptx)
+        if entries != 1 or f"{self.launch.kernel.name}_param_" in ptx:
+            raise CompileError(f"NVRTC's PTX of {self.launch.kernel.name} reads its parameters in an unknown way")
+        return ptx
+
+    def _before_the_kernel(self) -> str:
+        """Return what the entry does first: it reads alpha and beta, and leaves if it has no work."""
+        case, when = self._case, self.launch.when
+        if not self._scalars or None not in (self._alpha, case.beta):
+            return ""
+        text = _REGISTERS + _in_register(Scalar.BETA, case.beta)
+        if self._alpha is None:
+            text += _in_register(Scalar.ALPHA, None if case.reads is None else 0.0) + _ALPHA
+        if case.reads is None and Scalar.ALPHA in self._scalars and when in (When.READS, When.READS_NOTHING):
+            text += f"\n\t@{'!' if when is When.READS else ''}%reads ret;"
+        return text
+
+    def _load(self, number: int, argument: Argument) -> str:
         if isinstance(argument, Matrix):
-            return self._address(argument)
+            base, offset = argument.address.base.name, argument.address.offset
+            place = f"result_{base}" if base in self.results else f"operand_{base}"
+            moved = f"\n\tadd.s64 \t{{target}}, {{target}}, {offset};" if offset else ""
+            return f"ld.param{{type}} \t{{target}}, [{place}];{moved}"
         if isinstance(argument, Scalar):
-            return self._scalars[argument]
-        if isinstance(argument, BatchAndSource):
-            source = argument.source
-            steps = (0,) * (3 - len(source.steps)) + source.steps
-            of_source = (self._address(source), *map(_spelled, source.inner_strides))
-            return f"{{{_batch(argument.batch)}, Source{{{', '.join(of_source)}, {_three(steps)}}}}}"
-        if isinstance(argument, Batch):
-            return f"{{{_batch(argument)}}}"
-        return _spelled(argument)
+            return self._load_scalar(number, argument)
+        assert not isinstance(argument, BatchAndSource)  # XLA gives C itself
+        return self._load_constant(number, argument)
 
-    def _address(self, matrix: Matrix) -> str:
-        address = matrix.address
-        moved = f" + {_spelled(address.offset)}" if address.offset else ""
-        return f"Address{{{address.base.name}{moved}}}"
+    def _load_scalar(self, number: int, scalar: Scalar) -> str:
+        if scalar is Scalar.STEPS:
+            none = "\n\tselp.b32 \t{target}, {target}, 0, %reads;" if self._alpha is None else ""
+            return self._load_constant(number, np.int32(self._steps)) + none
+        value = self._alpha if scalar is Scalar.ALPHA else self._case.beta
+        if value is None:
+            return f"mov.b32 \t{{target}}, %{scalar.value};"
+        return self._load_constant(number, np.float32(value))
 
-    def _prologue(self) -> list[str]:
-        """Return what the entry does first: it finds alpha, beta and the steps of k, and leaves if it has no work."""
-        used = {argument for argument in self.launch.arguments if isinstance(argument, Scalar)}
-        if not used:
-            return []
-        case, lines = self._case, []
-        beta = "beta" if case.beta is None else _spelled(np.float32(case.beta))
-        if case.beta is None:
-            lines.append("const float beta = *reinterpret_cast<const float *>(BETA);")
-        if case.alpha is not None and (case.reads or case.beta is not None):
-            steps, alpha = grid.steps(case.K, case.alpha, case.beta)
-            self._scalars = {Scalar.ALPHA: _spelled(np.float32(alpha)), Scalar.STEPS: str(steps)}
-        else:
-            given = "0.0f" if case.alpha is not None else "*reinterpret_cast<const float *>(ALPHA)"
-            # No steps where A and B are not to be read. What is then added to beta * C is a zero that changes nothing.
-            lines += [
-                f"const float given = {given};",
-                f"const int steps = given != 0.0f ? {case.K} : 0;",
-                f"const float alpha = steps ? given : {beta} != 0.0f ? -0.0f : 0.0f;",
-            ]
-            self._scalars = {Scalar.ALPHA: "alpha", Scalar.STEPS: "steps"}
-        self._scalars[Scalar.BETA] = beta
-        if case.reads is None and Scalar.ALPHA in used and self.launch.when in (When.READS, When.READS_NOTHING):
-            lines.append(f"if ({'!' if self.launch.when is When.READS else ''}steps) return;")
-        return lines
+    def _load_constant(self, number: int, value: np.int32 | np.float32 | int | Batch) -> str:
+        name = f"number_{number}"
+        self._constants.append(f"\n.visible .const {_declared(name, value)};")
+        return f"ld.const{{type}} \t{{target}}, [{name}{{offset}}];"
 
 
 def entries(plan: Plan, case: Case) -> list[Entry]:
@@ -156,32 +163,24 @@ def _names(matrices: Iterable[Matrix]) -> tuple[str, ...]:
     return tuple(base.name for base in Base if base in bases)
 
 
-def _batch(batch: Batch) -> str:
-    if batch.count == 1:
-        return "Batch{1, 1, 1, {}, {}, {}}"
-    missing = 3 - len(batch.extents)
-    extents = (batch.count, *((1,) * missing + batch.extents)[1:])
-    steps = [_three((0,) * missing + each) for each in (batch.a, batch.b, batch.c)]
-    return f"Batch{{{', '.join([*[f'{extent}u' for extent in extents], *steps])}}}"
+def _declared(name: str, value: np.int32 | np.float32 | int | Batch) -> str:
+    """Return the declaration of a constant. Its type is of the size of the kernel's parameter.
+
+    With bytes in place of numbers, ptxas makes other code. An int is a ``long long`` or the address of nothing.
+    """
+    if isinstance(value, Batch):
+        return f".align 8 .b8 {name}[{len(value.packed)}] = {{{', '.join(map(str, value.packed))}}}"
+    if isinstance(value, int):
+        return f".align 8 .u64 {name} = {value % (1 << 64)}"
+    return f".align 4 .u32 {name} = {_bits(value)}"
 
 
-def _three(values: tuple[int, ...]) -> str:
-    return f"{{{', '.join(map(_spelled, values))}}}"
+def _bits(number: np.int32 | np.float32) -> int:
+    return int(number.view(np.uint32))
 
 
-def _spelled(number: Any) -> str:
-    """Return a number as C++: a `numpy.int32` is an ``int``, an int a ``long long``, a `numpy.float32` as its bits."""
-    if type(number) is np.float32:
-        return f"__uint_as_float({number.view(np.uint32)}u)"
-    # 0 may be no address, too.
-    return f"{number}LL" if type(number) is int and number else str(int(number))
-
-
-@cache
-def _as_function(spec: KernelSpec) -> tuple[str, str]:
-    """Return a kernel's attributes, and its source with the kernel as a function."""
-    text = spec.text
-    head = _HEAD.search(text)
-    assert head is not None and head[2] == spec.name  # as tests of all kernels check
-    function = f"static __device__ __forceinline__ void {head[2]}_of("
-    return head[1], text[: head.start()] + function + text[head.end() :]
+def _in_register(scalar: Scalar, value: float | None) -> str:
+    """Return what loads alpha or beta into its register; None: from its array."""
+    if value is None:
+        return _READ.format(array=f"operand_{scalar.name}", scalar=scalar.value)
+    return f"\n\tmov.b32 \t%{scalar.value}, {_bits(np.float32(value))};"

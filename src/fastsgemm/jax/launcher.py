@@ -39,7 +39,7 @@ class Description(NamedTuple):
     """The attributes of a call."""
 
     name: str  # of the kernel
-    ptx: bytes
+    ptx: str
     grid: tuple[int, ...]  # blocks, in one to three dimensions
     threads: int  # of a block
     shared_bytes: int  # dynamic shared memory of a block
@@ -51,7 +51,7 @@ class Description(NamedTuple):
         numbers = {f"grid_{d}": count for d, count in zip("xyz", blocks, strict=True)}
         numbers |= {f"block_{d}": count for d, count in zip("xyz", threads, strict=True)}
         numbers["shared_mem_bytes"] = self.shared_bytes
-        return {"name": self.name, "kernel_type": "ptx", "kernel_data": self.ptx.decode()} | {
+        return {"name": self.name, "kernel_type": "ptx", "kernel_data": self.ptx} | {
             key: np.int32(value) for key, value in numbers.items()
         }
 

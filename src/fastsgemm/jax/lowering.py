@@ -102,8 +102,8 @@ def calls_of(
 def _described(entry: Entry, arch: str) -> Description:
     """Compile a kernel and return the description of its launch."""
     launch = entry.launch
-    ptx = compiler.ptx(entry.text, launch.kernel.name, target(launch.kernel.file, arch))
-    return Description(entry.name, ptx, launch.grid, launch.threads, launch.shared_bytes)
+    ptx = compiler.ptx(launch.kernel.text, launch.kernel.name, target(launch.kernel.file, arch))
+    return Description(entry.name, entry.of(ptx.decode()), launch.grid, launch.threads, launch.shared_bytes)
 
 
 def product(

@@ -30,7 +30,7 @@ class Batch(Lanes):
         shared_grain: int,
     ) -> None:
         super().__init__(first_block, blocks, threads, registers, cluster)
-        self.parameters = parameters  # the bytes of the parameter space
+        self.parameters = parameters  # the bytes of the parameter space, and of the constants behind it
         self.memory = memory  # of the whole launch
         self.counters = counters  # of the whole launch
         self.mbarriers = MemoryBarriers(self, shared_bytes)

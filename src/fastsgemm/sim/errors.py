@@ -33,7 +33,7 @@ class GlobalAccessError(KernelFault):
 
 
 class ParameterAccessError(KernelFault):
-    """A load past the end of the kernel's parameters."""
+    """A load past the end of the kernel's parameters, or of its constants."""
 
 
 class ForbiddenAccessError(KernelFault):

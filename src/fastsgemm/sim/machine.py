@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastsgemm import known_devices
+from fastsgemm.jit.compiler import Compiled
 from fastsgemm.known_devices import EARLY, compute_capability
 from fastsgemm.progress import track
 from fastsgemm.sim import nvrtc, program, ptx, schedule
@@ -54,7 +55,7 @@ class Machine:
 
     def launch(
         self,
-        source: str,
+        source: str | Compiled,
         kernel: str,
         grid: int | tuple[int, ...],
         block: int,
@@ -69,8 +70,8 @@ class Machine:
 
         Parameters
         ----------
-        source : str
-            CUDA C++ without includes.
+        source : str or Compiled
+            CUDA C++ without includes, or what NVRTC has made of it.
         kernel : str
             The ``extern "C"`` name.
         grid : int or tuple of int
@@ -105,7 +106,7 @@ class Machine:
         KernelFault
             The kernel made an illegal access or broke another rule; nothing has been written to the operands.
         """
-        binary = nvrtc.compile_source(source, arch or self.device.arch)
+        binary = nvrtc.compile_source(source, arch or self.device.arch) if isinstance(source, str) else source
         decoded = _decoded(binary.ptx, kernel)
         dynamic_start = -(-decoded.kernel.static_shared // 16) * 16
         shared = dynamic_start + shared_bytes
@@ -174,11 +175,14 @@ def _decoded(text: str, name: str) -> Program:
 
 
 def _arguments(slots: Slots, args: Sequence[Any], memory: GlobalMemory) -> Array:
-    """Return the parameter space."""
+    """Return the parameter space, and the constants behind it."""
     parameters = slots.kernel.parameters
     if len(args) != len(parameters):
         raise LaunchError(f"kernel {slots.kernel.name} has {len(parameters)} parameters, got {len(args)} arguments")
-    space = bytearray(slots.parameter_bytes)
+    space = bytearray(slots.constants_end)
+    for name, value in slots.kernel.constants.items():
+        place = slots.constant_places[name]
+        space[place : place + len(value)] = value
     for number, (parameter, arg) in enumerate(zip(parameters, args, strict=True)):
         data = _struct(arg, memory) if parameter.extent else _scalar(arg, DTYPES[parameter.type], memory)
         if data is None or len(data) != parameter.size:

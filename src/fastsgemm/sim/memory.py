@@ -20,7 +20,7 @@ from fastsgemm.sim.slots import DTYPES, Slots
 # Cache hints, which do not change what is moved. Not .L2::cache_hint, which has an operand more.
 _HINTS = r"(?:\.c[agsvu]|\.cs|\.lu|\.wb|\.wt|\.L1::\w+|\.L2::(?:evict_\w+|\d+B))*"
 _ACCESS = re.compile(
-    r"(?P<kind>ld|st)(?:\.volatile)?(?:\.(?P<space>param|global|shared)(?:::cta)?)?(?P<read_only>\.nc)?"
+    r"(?P<kind>ld|st)(?:\.volatile)?(?:\.(?P<space>param|const|global|shared)(?:::cta)?)?(?P<read_only>\.nc)?"
     + _HINTS
     + r"(?:\.v(?P<count>[24]))?\.(?P<type>[busf]\d+)"
 )
@@ -44,10 +44,10 @@ def _access(instruction: Instruction, index: int, slots: Slots, match: re.Match[
     if match["read_only"] and (kind, space) != ("ld", "global"):
         raise unknown(instruction)
     dtype = np.dtype(DTYPES[type_])
-    if space == "param":
+    if space in ("param", "const"):
         if kind != "ld":
             raise unknown(instruction)
-        return _load_parameter(instruction, dtype, count, slots)
+        return _load_parameter(instruction, space, dtype, count, slots)
     access = _load if kind == "ld" else _store
     if space is not None:
         return access(instruction, index, slots, space, dtype, count)
@@ -62,21 +62,24 @@ def _access(instruction: Instruction, index: int, slots: Slots, match: re.Match[
     return step
 
 
-def _load_parameter(instruction: Instruction, dtype: np.dtype[Any], count: int, slots: Slots) -> Step:
-    """ld.param, from an address that may have been picked at run time, such as that of one of two parameters."""
+def _load_parameter(instruction: Instruction, space: str, dtype: np.dtype[Any], count: int, slots: Slots) -> Step:
+    """ld.param or ld.const, whose address may have been picked at run time, such as that of one of two parameters."""
     target, source = operands(instruction, 2)
     targets = [(slots.register(item), slots.stored(item)) for item in items(instruction, target, count)]
     address_of = _address(instruction, source, slots)
     size = dtype.itemsize * count
+    name, first, end = "constants", slots.parameter_bytes, slots.constants_end
+    if space == "param":
+        name, first, end = "parameters", 0, slots.parameter_bytes
 
     def step(batch: Batch) -> None:
         address = address_of(batch)
         alike = len(address) == 1
         address = address if alike else batch.gather(address)
-        outside = address > np.uint64(len(batch.parameters) - size)
+        outside = (address < np.uint64(first)) | (address + np.uint64(size) > np.uint64(end))
         if outside.any():
             nth = first_lane(outside)
-            what = f"reads {size} bytes at {int(address[nth])} of {len(batch.parameters)} bytes of parameters"
+            what = f"reads {size} bytes at {int(address[nth]) - first} of {end - first} bytes of {name}"
             batch.fail(ParameterAccessError, instruction, nth, what)
         places = address.astype(np.int64)[:, None] + np.arange(size)
         values = batch.parameters[places].view(dtype)

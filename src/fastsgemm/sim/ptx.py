@@ -114,6 +114,7 @@ class Kernel:
     name: str
     parameters: list[Parameter] = field(default_factory=list)
     registers: dict[str, str] = field(default_factory=dict)  # PTX type by name; a numbered family has its prefix only
+    constants: dict[str, bytes] = field(default_factory=dict)  # values of variables in constant memory
     shared: dict[str, int] = field(default_factory=dict)  # offsets of variables; dynamic shared memory lies behind them
     static_shared: int = 0  # bytes that those variables need
     instructions: list[Instruction] = field(default_factory=list)
@@ -134,6 +135,7 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+)\s+\d+)?")
 _SHARED = re.compile(r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(\[\d*\])?")
+_CONSTANT = re.compile(r"\.const\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+([\w$]+)(\[\d*\])?(?:\s*=\s*([^;]*))?;")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)")
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr[^,]*?\s)?([\w$]+)(\[\d+\])?\s*$")
 _USED = re.compile(r'\.pragma\s+"used_bytes_mask\s+(\w+)"')  # the compiler's note on the next load
@@ -165,6 +167,7 @@ def parse(text: str) -> dict[str, Kernel]:
     text = _COMMENT.sub("", text)
     first_entry = text.find(".entry")
     shared = _SHARED.findall(text[: max(first_entry, 0)])
+    constants = {match[2]: _constant(match) for match in _CONSTANT.finditer(text)}
     kernels = {}
     for match in _ENTRY.finditer(text):
         unknown = sorted({*_DIRECTIVE.findall(match[3])} - _KNOWN_DIRECTIVES)
@@ -173,7 +176,8 @@ def parse(text: str) -> dict[str, Kernel]:
         cluster = _CLUSTER.search(match[3])
         size = tuple(map(int, cluster.groups())) if cluster else (1, 1, 1)
         bound = _MAX_THREADS.search(match[3])
-        kernel = Kernel(match[1], _parameters(match[2]), cluster=size, max_threads=int(bound[1]) if bound else None)
+        threads = int(bound[1]) if bound else None
+        kernel = Kernel(match[1], _parameters(match[2]), constants=constants, cluster=size, max_threads=threads)
         body = _Body(kernel, files)
         for variable in shared:
             body.declare_shared(*variable)
@@ -190,6 +194,19 @@ def _parameters(text: str) -> list[Parameter]:
             raise PtxError(f"cannot read the parameter {part!r}; only scalars, pointers and structs can be passed")
         parameters.append(Parameter(match[2], match[1], int((match[3] or "[0]")[1:-1])))
     return parameters
+
+
+def _constant(match: re.Match[str]) -> bytes:
+    """Return the bytes of a variable in constant memory. What has no value is zero."""
+    kind, name, extent, values = match.groups()
+    size = SIZES[kind]
+    numbers = re.findall(r"[^\s,{}]+", values or "")
+    try:
+        bits = [int(re.sub("^0f", "0x", each), 0) % (1 << 8 * size) for each in numbers]
+    except ValueError as error:
+        raise PtxError(f"cannot read the value of {name}, {values!r}; only numbers can be constants") from error
+    data = b"".join(each.to_bytes(size, "little") for each in bits)
+    return data.ljust(size * int((extent or "[1]")[1:-1]), b"\0")
 
 
 class _Body:

@@ -23,7 +23,7 @@ _GRID = ("%ctaid.x", "%ctaid.y", "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.
 SPECIAL = ("%tid.x", "%ntid.x", "%laneid", *_GRID)
 ZERO = ("%tid.y", "%tid.z")  # blocks have one dimension
 ONE = ("%ntid.y", "%ntid.z")
-_PARAMETER_ALIGNMENT = 64  # bytes: that of a tensor map, the most that a parameter has
+_ALIGNMENT = 64  # bytes: that of a tensor map, the most that a parameter has
 TIME = "%globaltimer"  # stands still: a wait for a memory barrier never takes time here
 
 
@@ -38,7 +38,12 @@ class Slots:
         self.parameter_bytes = 0  # of that space
         for parameter in kernel.parameters:
             self.parameter_places[parameter.name] = self.parameter_bytes
-            self.parameter_bytes += -(-parameter.size // _PARAMETER_ALIGNMENT) * _PARAMETER_ALIGNMENT
+            self.parameter_bytes += -(-parameter.size // _ALIGNMENT) * _ALIGNMENT
+        self.constant_places: dict[str, int] = {}  # addresses of constants, which lie behind the parameters
+        self.constants_end = self.parameter_bytes
+        for name, data in kernel.constants.items():
+            self.constant_places[name] = self.constants_end
+            self.constants_end += -(-len(data) // _ALIGNMENT) * _ALIGNMENT
 
     def reading(self, operand: Operand, type_: str) -> int:
         """Return the slot to read an operand of an instruction of PTX type `type_` from."""
@@ -76,8 +81,9 @@ class Slots:
         return self._numbers.get(name)
 
     def _symbol(self, name: str, type_: str) -> int:
-        if name in self.parameter_places:
-            return self._slot(("param", name), np.array([self.parameter_places[name]], np.uint64))
+        place = self.parameter_places.get(name, self.constant_places.get(name))
+        if place is not None:
+            return self._slot(("place", name), np.array([place], np.uint64))
         if name in self.kernel.shared:
             return self._slot((name, type_), np.array([self.kernel.shared[name]], DTYPES[type_]))
         if name in SPECIAL + ZERO + ONE:
