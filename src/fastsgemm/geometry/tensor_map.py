@@ -19,7 +19,7 @@ MOST_STRIDE = (1 << 40) - UNIT  # bytes
 NEAR, FAR = UNIT, 1 << 34  # bytes: the steps of the two coordinates that are the address of a matrix
 
 _WORDS = struct.Struct("<16Q")
-BYTES = _WORDS.size
+BYTES, ALIGNMENT = _WORDS.size, 64  # of a map
 _WORD = 32  # bits of most fields, two of which share a word of 64
 _LOW = (1 << _WORD) - 1
 _RANK = 4 - 1 << 4

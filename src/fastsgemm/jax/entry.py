@@ -20,9 +20,14 @@ from fastsgemm.errors import CompileError
 from fastsgemm.geometry import grid
 from fastsgemm.geometry.batch import Batch, BatchAndSource
 from fastsgemm.geometry.matrix import Base, Matrix
+from fastsgemm.geometry.tensor_map import ALIGNMENT as TENSOR_MAP_ALIGNMENT
+from fastsgemm.geometry.tensor_map import TensorMap
 
 _HEAD = re.compile(r"\.visible \.entry \w+\([^)]*\)([^{]*\{)")
 _LOAD = re.compile(r"ld\.param(?P<type>[.\w]+)\s+(?P<target>[^;]*), \[\w+_param_(?P<number>\d+)(?P<offset>(\+\d+)?)\];")
+_ADDRESS = re.compile(r"(mov\.b64\s+[^;]*, )\w+_param_(\d+);")  # of a tensor map
+
+_Constant = np.int32 | np.float32 | int | Batch | TensorMap
 
 _NUMBERS = ("ALPHA", "BETA")  # arrays of one element
 _DIGITS = 12  # of the digest in a name
@@ -104,10 +109,15 @@ class Entry:
         parameters = ",".join(f"\n\t.param .u64 {name}" for name in names)
         head = f"{''.join(self._constants)}\n.visible .entry {self.name}({parameters}\n)"
         ptx = _LOAD.sub(lambda load: self._loads[int(load["number"])].format_map(load.groupdict()), ptx)
+        ptx = _ADDRESS.sub(self._address, ptx).replace("cvta.param.", "cvta.const.")
         ptx, entries = _HEAD.subn(lambda old: f"{head}{old[1]}{self._first}", ptx)
         if entries != 1 or f"{self.launch.kernel.name}_param_" in ptx:
             raise CompileError(f"NVRTC's PTX of {self.launch.kernel.name} reads its parameters in an unknown way")
         return ptx
+
+    def _address(self, move: re.Match[str]) -> str:
+        number = int(move[2])
+        return f"{move[1]}number_{number};" if isinstance(self.launch.arguments[number], TensorMap) else move[0]
 
     def _before_the_kernel(self) -> str:
         """Return what the entry does first: it reads alpha and beta, and leaves if it has no work."""
@@ -141,7 +151,7 @@ class Entry:
             return f"mov.b32 \t{{target}}, %{scalar.value};"
         return self._load_constant(number, np.float32(value))
 
-    def _load_constant(self, number: int, value: np.int32 | np.float32 | int | Batch) -> str:
+    def _load_constant(self, number: int, value: _Constant) -> str:
         name = f"number_{number}"
         self._constants.append(f"\n.visible .const {_declared(name, value)};")
         return f"ld.const{{type}} \t{{target}}, [{name}{{offset}}];"
@@ -163,13 +173,14 @@ def _names(matrices: Iterable[Matrix]) -> tuple[str, ...]:
     return tuple(base.name for base in Base if base in bases)
 
 
-def _declared(name: str, value: np.int32 | np.float32 | int | Batch) -> str:
+def _declared(name: str, value: _Constant) -> str:
     """Return the declaration of a constant. Its type is of the size of the kernel's parameter.
 
     With bytes in place of numbers, ptxas makes other code. An int is a ``long long`` or the address of nothing.
     """
-    if isinstance(value, Batch):
-        return f".align 8 .b8 {name}[{len(value.packed)}] = {{{', '.join(map(str, value.packed))}}}"
+    if isinstance(value, Batch | TensorMap):
+        align = 8 if isinstance(value, Batch) else TENSOR_MAP_ALIGNMENT
+        return f".align {align} .b8 {name}[{len(value.packed)}] = {{{', '.join(map(str, value.packed))}}}"
     if isinstance(value, int):
         return f".align 8 .u64 {name} = {value % (1 << 64)}"
     return f".align 4 .u32 {name} = {_bits(value)}"

@@ -278,7 +278,8 @@ def _conversions() -> dict[str, Operation]:
     table["cvt.rn.f16x2.f32"] = Operation(("f32", "f32"), "b32", _to_halves)
     table["cvt.rn.f16.f32"] = Operation(("f32",), "b16", _to_half)
     table["cvt.f32.f16"] = Operation(("b16",), "f32", _from_half)
-    table["cvta.param.u64"] = Operation(("u64",), "u64", _move)
+    for space in ("param", "const"):  # which lie one behind the other
+        table[f"cvta.{space}.u64"] = Operation(("u64",), "u64", _move)
     table["cvta.to.global.u64"] = Operation(("u64",), "u64", _move)  # global addresses are generic addresses
     table["cvta.shared.u64"] = Operation(("u64",), "u64", lambda a: a + SHARED_WINDOW)
     table["cvta.to.shared.u64"] = Operation(("u64",), "u64", lambda a: a - SHARED_WINDOW)
