@@ -12,9 +12,9 @@ from fastsgemm.call.arrays.library import KINDS
 from fastsgemm.call.product import plan_of
 from fastsgemm.config import HalfConfig
 from fastsgemm.errors import CompileError
-from fastsgemm.geometry.matrix import Base
+from fastsgemm.geometry.matrix import Base, Matrix
 from fastsgemm.jax import contraction
-from fastsgemm.jax.entry import Case, entries
+from fastsgemm.jax.entry import Case, Entry, entries
 from fastsgemm.jit.source import target
 from fastsgemm.problem import FLOAT32, DType, Dtypes
 from fastsgemm.request import of_gram, resolve
@@ -43,6 +43,7 @@ def bits(subscripts, a, b, alpha=ALPHA, beta=BETA, *, traced, request=None, devi
     shape = contraction.shape_of_result(labels, a, b)
     A, B, C = (np.random.default_rng(0).standard_normal(each).astype(np.float32) for each in (a, b, shape))
     A, B = (x.astype(KINDS[dtype]) if dtype else x for x, dtype in zip((A, B), dtypes, strict=True))
+    C.reshape(-1)[::3] = -0.0  # a zero that is added to it may change it
     plan = plan_of(machine.device, request, contraction.metas(labels, a, b, dtypes))
     wanted, result = C.copy(), C.copy()
     arrays = {Base.A: A.ravel(), Base.B: B.ravel(), Base.C: wanted.reshape(-1)}
@@ -65,7 +66,7 @@ def bits(subscripts, a, b, alpha=ALPHA, beta=BETA, *, traced, request=None, devi
 
 
 @pytest.mark.parametrize("traced", [False, True])
-@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (ALPHA, BETA), (0.0, BETA), (0.0, 0.0)])
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (ALPHA, BETA), (0.0, BETA), (0.0, 0.0), (-0.0, 0.0)])
 def test_alpha_and_beta(traced, alpha, beta):
     np.testing.assert_array_equal(*bits("ik,kj->ij", (33, 40), (40, 50), alpha, beta, traced=traced))
 
@@ -191,6 +192,10 @@ def test_a_workspace_goes_from_a_launch_to_the_next():
 def test_entries_that_differ_have_different_names():
     sizes = [((33, 40), (40, 50)), ((33, 44), (44, 50)), ((256, 256), (256, 256))]
     one, *others = (made("ik,kj->ij", a, b)[0] for a, b in sizes)
+    moved = [
+        replace(x, address=replace(x.address, offset=16)) if isinstance(x, Matrix) else x for x in one.launch.arguments
+    ]
+    others.append(Entry(replace(one.launch, arguments=tuple(moved)), {"A", "B"}, Case(1.0, 0.0, 40)))
     assert one.launch.kernel == others[0].launch.kernel
     assert one.name == made("ik,kj->ij", *sizes[0])[0].name
     for other in (*others, made("ik,kj->ij", *sizes[0], alpha=0.5)[0], made("ik,kj->ij", *sizes[0], alpha=None)[0]):

@@ -30,7 +30,7 @@ def test_a_cubin_is_an_elf_file_for_the_architecture(arch):
 )
 def test_ptx_is_for_old_drivers_and_is_kept(arch, version, monkeypatch):
     code = compiler.ptx(NAIVE, "naive", arch)
-    assert re.findall(r"^\.(?:version|target) .*$", code.decode(), re.MULTILINE) == [
+    assert re.findall(r"^\.(?:version|target) .*$", code, re.MULTILINE) == [
         f".version {version}", f".target {arch}"
     ]  # fmt: skip
     monkeypatch.setattr(compiler, "compile_program", None)
@@ -40,14 +40,14 @@ def test_ptx_is_for_old_drivers_and_is_kept(arch, version, monkeypatch):
 def test_ptx_of_an_architecture_that_is_not_known_declares_what_nvrtc_says(monkeypatch):
     text = '.version 9.3\n.target sm_103\n\t.pragma "used_bytes_mask 0xfff0";\n'
     monkeypatch.setattr(compiler, "compile_program", lambda *_, **__: compiler.Compiled(b"", "", text))
-    assert compiler.ptx("for a newer device", "newer", "sm_103").decode() == text
+    assert compiler.ptx("for a newer device", "newer", "sm_103") == text
 
 
 def test_ptx_has_no_hint_that_old_drivers_refuse(monkeypatch):
     text = '.version 9.0\n.target sm_90a\n\t.pragma "used_bytes_mask 0xfff0";\n\t.pragma "nounroll";\n'
     monkeypatch.setattr(compiler, "compile_program", lambda *_, **__: compiler.Compiled(b"", "", text))
     code = compiler.ptx("with a hint", "hint", "sm_90a")
-    assert code.decode() == '.version 8.0\n.target sm_90a\n\t.pragma "nounroll";\n'
+    assert code == '.version 8.0\n.target sm_90a\n\t.pragma "nounroll";\n'
 
 
 def test_a_report_counts_registers_and_spills():

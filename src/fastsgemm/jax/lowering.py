@@ -103,7 +103,7 @@ def _described(entry: Entry, arch: str) -> Description:
     """Compile a kernel and return the description of its launch."""
     launch = entry.launch
     ptx = compiler.ptx(launch.kernel.text, launch.kernel.name, target(launch.kernel.file, arch))
-    return Description(entry.name, entry.of(ptx.decode()), launch.grid, launch.threads, launch.shared_bytes)
+    return Description(entry.name, entry.of(ptx), launch.grid, launch.threads, launch.shared_bytes)
 
 
 def product(

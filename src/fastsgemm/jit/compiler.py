@@ -68,7 +68,7 @@ def compiled(source: str, name: str, arch: str) -> bytes:
     return compile_program(source, name, _options(arch)).cubin
 
 
-def ptx(source: str, name: str, arch: str) -> bytes:
+def ptx(source: str, name: str, arch: str) -> str:
     """Return the PTX of `source` for `arch`, from the cache or newly compiled, for a driver that compiles it.
 
     Where it is known, it declares the oldest version of PTX that has all instructions of the architecture, and has no
@@ -83,7 +83,7 @@ def ptx(source: str, name: str, arch: str) -> bytes:
     oldest = "8.0" if number < 100 else _OLDEST_PTX.get(number)
     if oldest is not None:
         text = _PTX_VERSION.sub(f".version {oldest}", _HINT.sub("", text), count=1)
-    return text.encode()
+    return text
 
 
 def _cached(make: Callable[[list[str]], bytes], source: str, name: str, arch: str, stored: bool = False) -> bytes:
