@@ -84,6 +84,9 @@ using Layout = StoreLayout<BM, BN, TRANS_C, VEC_C, SYM>;
 // Copy what the tiles of this block need, stage after stage. By one thread.
 __device__ __forceinline__ void copy_tiles(const Boxes &A, const Boxes &B, Ring ring, int M, int N, int K,
                                            int part_steps, unsigned tiles, unsigned works) {
+    // A box has no more lines than the matrix. What a stage holds in place of others, be it NaN, takes part
+    // only in sums past the end of C. The pieces of A are of whole boxes.
+    const int bytes = (FLOAT_A ? STAGE_A : min(BM, M) * LINE_A) + min(BN, N) * LINE_B;
     for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
         const Work work(M, N, K, part_steps, tiles, number);
         int k = work.first;
@@ -91,10 +94,14 @@ __device__ __forceinline__ void copy_tiles(const Boxes &A, const Boxes &B, Ring 
         for (int i = 0; i < work.stages; ++i, k += STEPS) {
             const unsigned data = ring.data(ring.stage), full = ring.full(ring.stage);
             ring.wait_empty();
-            mbarrier_arrive_expect_tx(full, STAGE);
+            mbarrier_arrive_expect_tx(full, bytes);
 #pragma unroll
-            for (int box = 0; box < LINE_A / LINE_B; ++box)
-                A.copy(data + box * BM * LINE_B, k + box * (STEPS / 2), work.tile.m, full);
+            for (int box = 0; box < LINE_A / LINE_B; ++box) {
+                // A box is never outside of the matrix as a whole. In place of such a one come the steps
+                // before, times zeros of B.
+                const int there = k + box * (STEPS / 2) < K ? box * (STEPS / 2) : 0;
+                A.copy(data + box * BM * LINE_B, k + there, work.tile.m, full);
+            }
             B.copy(data + STAGE_A, k, work.tile.n, full);
             ring.next();
         }

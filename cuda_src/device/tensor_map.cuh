@@ -24,7 +24,8 @@ struct Boxes {
           far(int(reinterpret_cast<unsigned long long>(first) >> 34)) {}
 
     // Copy the box that begins at this step of k of this line. `mbarrier` counts all its bytes, zeros too.
-    // The box begins at a multiple of 1024 bytes of shared memory, with which the swizzle begins.
+    // The box begins at a multiple of 1024 bytes of shared memory, with which the swizzle begins. Its first
+    // element exists: for a box without any, the accelerator would access address 0.
     __device__ __forceinline__ void copy(unsigned to, int k, int line, unsigned mbarrier) const {
         asm volatile(
             "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "

@@ -22,7 +22,7 @@ def number(text):
 
 @pytest.mark.parametrize("tensor", WRITTEN)
 def test_maps_are_as_the_driver_writes_them(tensor):
-    words = [0, *map(number, WRITTEN[tensor].split()), *[0] * 8]
+    words = [0, *map(number, WRITTEN[tensor].split()), 128 * tensor.box, 1024, *[0] * 6]
     assert tensor.packed == struct.pack("<16Q", *words)
 
 

@@ -15,7 +15,14 @@ from fastsgemm.jit.source import target
 from fastsgemm.problem import DTYPES, DType, Dtypes, Sym
 from fastsgemm.request import resolve
 from fastsgemm.sim import Machine, nvrtc
-from fastsgemm.sim.errors import EndlessWaitError, KernelFault, MisalignedError, RaceError, UnfinishedProductError
+from fastsgemm.sim.errors import (
+    EndlessWaitError,
+    GlobalAccessError,
+    KernelFault,
+    MisalignedError,
+    RaceError,
+    UnfinishedProductError,
+)
 from fastsgemm.sim.gemm import multiply
 
 BLOCK_K, PAD_K, SPARSE, DENSE = 32, 64, 4, 1 << 20
@@ -425,11 +432,11 @@ def test_a_choice_reads_them_as_they_lie():
     np.testing.assert_allclose(C[1], as_float32(A[64:128]) @ as_float32(B), rtol=1e-4, atol=1e-4)
 
 
-FILLED = "mbarrier_arrive_expect_tx(full, STAGE);"
+FILLED = "mbarrier_arrive_expect_tx(full, bytes);"
 DIRECT_LEFT_OUT = {
     "a box": ("B.copy(data + STAGE_A, k, work.tile.n, full);", "", EndlessWaitError, "never ends"),
     "bytes of a stage": (FILLED, "mbarrier_arrive_expect_tx(full, STAGE_A);", KernelFault, None),
-    "too many bytes": (FILLED, "mbarrier_arrive_expect_tx(full, STAGE + 16);", EndlessWaitError, "never ends"),
+    "too many bytes": (FILLED, "mbarrier_arrive_expect_tx(full, bytes + 16);", EndlessWaitError, "never ends"),
     "the swizzle's place": ("A.copy(data + box", "A.copy(data + 512 + box", MisalignedError, "multiple of 1024"),
     "wait for an empty stage": (EMPTY, "", KernelFault, None),
     "wait for a full stage": (FULL, "", KernelFault, None),
@@ -463,6 +470,7 @@ PIECES_LEFT_OUT = {
     "wait for the chain before": (OTHERS, OTHERS.replace("1>", "2>", 1), UnfinishedProductError, "registers"),
     "wait for the pieces before": ("if (CHAINS == 1) wgmma_wait_group<1>();", "", UnfinishedProductError, "registers"),
     "fence of the registers": (FENCED, FENCED.replace("wgmma_fence();", ""), UnfinishedProductError, "wgmma.fence"),
+    "a box that is outside": ("(STEPS / 2) : 0;", "(STEPS / 2) : 32;", GlobalAccessError, "nothing is"),
     "an early release": ("if (turn == 1 && i > 0)", "if (turn == 0 && i > 0)", RaceError, "has not waited"),
 }  # fmt: skip
 
@@ -476,7 +484,7 @@ def test_what_must_not_be_left_out_with_pieces(what, monkeypatch):
         return text.replace(old, new)
 
     kernel_texts.change(monkeypatch, edit, "11_half.cu")
-    A, B, C = as_they_lie("f32xbf16", 64, 128, 1024)
+    A, B, C = as_they_lie("f32xbf16", 64, 128, 1048)
     width = 64 if what == "wait for the pieces before" else 128
     with pytest.raises(error, match=message):
         directly(A, B, 1.0, 0.0, C, HalfConfig(BM=64, BN=width, STAGES=5))

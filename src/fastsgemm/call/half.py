@@ -50,7 +50,7 @@ def add_product(
         "SYM": int(of_kernel), "TYPE": int(a.dtype or b.dtype), "FLOAT_A": int(a.dtype is not b.dtype),
     }  # fmt: skip
     maps = [
-        TensorMap(each.dtype, K, lines, ld, box)
+        TensorMap(each.dtype, K, lines, ld, min(box, lines) if each.dtype else box)
         for (each, ld, lines), box in zip(operands, (config.BM, config.BN), strict=True)
     ]
     constants["STAGES"], shared_bytes = geometry.ring(config, Dtypes(operands[0][0].dtype, operands[1][0].dtype))

@@ -14,6 +14,7 @@ from msgspec import Struct
 from fastsgemm.problem import DType
 
 BOX_BYTES = 128  # of a line in a box
+PERIOD = 1024  # bytes of shared memory: of the swizzle, at multiples of which a box begins
 UNIT = 16  # bytes in which strides are counted, and of which an address is a multiple
 MOST_STRIDE = (1 << 40) - UNIT  # bytes
 NEAR, FAR = UNIT, 1 << 34  # bytes: the steps of the two coordinates that are the address of a matrix
@@ -50,7 +51,9 @@ class TensorMap(Struct, frozen=True, gc=False):
             (FAR // NEAR - 1) | ((1 << 48) // FAR - 1) << _WORD,  # as many as an address of 48 bits needs
             BOX_BYTES // self.dtype.item - 1 << _BOX_SHIFT,
             self.box - 1,
-            *(0,) * 8,
+            self.box * BOX_BYTES,
+            PERIOD,
+            *(0,) * 6,
         )
 
 

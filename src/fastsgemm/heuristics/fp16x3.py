@@ -246,13 +246,13 @@ def predicted_us(
     # What a tile takes besides its steps is above all its store. The parts of a symmetric result are stored once.
     stores = 1 + (times.mirrored if t.sym is Sym.BOTH and t.parts == 1 else 0)
     a, b = problem.dtypes
-    launch_us, products = times.launch_us, (3 - (a > 0) - (b > 0)) / 3  # of those that `step_us` has
+    launch_us, read_tb_s, products = times.launch_us, times.read_tb_s, (3 - (a > 0) - (b > 0)) / 3  # of `step_us`
     lying = known.lying(problem.dtypes)
     if lying is not None and isinstance(tile.config, HalfConfig):
-        launch_us, products = lying.launch_us, 1.0
+        launch_us, read_tb_s, products = lying.launch_us, lying.read_tb_s, 1.0
     steps_us = t.computed_blocks * tile.step_us * products
     computing = waves * (steps_us + stores * tile.tile_us)
-    reading = 1e-6 * blocks_of(K) * (M * geometry.line_bytes(a) + N * geometry.line_bytes(b)) / times.read_tb_s
+    reading = 1e-6 * blocks_of(K) * (M * geometry.line_bytes(a) + N * geometry.line_bytes(b)) / read_tb_s
     us = launch_us + float((computing**4 + reading**4) ** 0.25)
     sides = [(M, problem.layout[0] == "T", a), (N, problem.layout[1] == "N", b)]  # lines, whether strided, and type
     sides = [side for side, own in zip(sides, split, strict=True) if own]

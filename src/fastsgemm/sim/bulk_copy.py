@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fastsgemm.geometry import tensor_map
 from fastsgemm.geometry.tensor_map import TensorMap
 from fastsgemm.sim.batch import Batch
-from fastsgemm.sim.errors import MisalignedError, ParameterAccessError
+from fastsgemm.sim.errors import GlobalAccessError, MisalignedError, ParameterAccessError
 from fastsgemm.sim.family import Family, Step, items, operands, unknown
 from fastsgemm.sim.lanes import Array
 from fastsgemm.sim.memory import space_address
@@ -25,8 +25,7 @@ from fastsgemm.sim.ptx import BoxAddress, Instruction
 from fastsgemm.sim.slots import Slots
 
 _ALIGNMENT = 16  # bytes, of both addresses and of the size
-_SWIZZLED_LINES = 8
-_BOX_ALIGNMENT = _SWIZZLED_LINES * tensor_map.BOX_BYTES  # of its shared address: where the swizzle begins anew
+_SWIZZLED_LINES = tensor_map.PERIOD // tensor_map.BOX_BYTES
 
 
 def _copy(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
@@ -83,13 +82,16 @@ def _copy_box(instruction: Instruction, index: int, slots: Slots, match: re.Matc
                 tensor = tensor_map.unpacked(bytes(batch.parameters[int(first) :][: tensor_map.BYTES]))
             except (ValueError, struct.error) as error:
                 batch.fail(ParameterAccessError, instruction, nth, f"copies by a map at {int(first)}: {error}")
-            if place % _BOX_ALIGNMENT:
-                what = f"copies a box to {int(place)}, which must be a multiple of {_BOX_ALIGNMENT}"
+            if place % tensor_map.PERIOD:
+                what = f"copies a box to {int(place)}, which must be a multiple of {tensor_map.PERIOD}"
                 batch.fail(MisalignedError, instruction, nth, what)
             data = np.zeros((tensor.box, tensor_map.BOX_BYTES), np.uint8)
             address, size = _inside(tensor, *map(int, corners[nth]))
+            if size <= 0 or not len(address):
+                what = f"copies a box at {corners[nth].tolist()} of {tensor}, where nothing is"
+                batch.fail(GlobalAccessError, instruction, nth, f"{what}: a device would access address 0")
             for begin, end in ((0, size - size % _ALIGNMENT), (size - size % _ALIGNMENT, size)):
-                if begin < end and len(address):
+                if begin < end:
                     found, owner = batch.memory.load_bulk(batch, instruction, nth, address + begin, end - begin)
                     data[: len(address), begin:end] = found
                     batch.counters.copied_in_bulk(index, owner, found.size)
@@ -102,7 +104,7 @@ def _copy_box(instruction: Instruction, index: int, slots: Slots, match: re.Matc
 def _inside(tensor: TensorMap, k: int, line: int, near: int, far: int) -> tuple[NDArray[np.uint64], int]:
     """Return where the lines of a box begin of which something is inside of the matrix, and how many bytes are."""
     item = tensor.dtype.item
-    size = max(0, min(tensor_map.BOX_BYTES, (tensor.K - k) * item))
+    size = min(tensor_map.BOX_BYTES, (tensor.K - k) * item)
     lines = np.arange(line, min(line + tensor.box, tensor.lines), dtype=np.uint64)
     first = near * tensor_map.NEAR + far * tensor_map.FAR + k * item
     return lines * np.uint64(tensor.ld * item) + np.uint64(first), size

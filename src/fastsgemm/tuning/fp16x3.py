@@ -25,7 +25,7 @@ from fastsgemm.call.split_operand import split as split_operand
 from fastsgemm.config import HalfConfig
 from fastsgemm.device import LEGACY_STREAM, DeviceInfo
 from fastsgemm.geometry import fp16x3 as geometry
-from fastsgemm.geometry.fp16x3 import LINE_BYTES, TileConfig, blocks_of
+from fastsgemm.geometry.fp16x3 import TileConfig, blocks_of, line_bytes
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.heuristics import fp16x3_rates
@@ -82,12 +82,15 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     tile = next(tile for tile in fitted if tile.serves(_ADDED.K, device.shared_limit))
     for name, dtypes in _LYING.items():
         if (part := getattr(shipped, name)) is not None:
-            known = replace(known, **{name: Direct(*_tiles(device, part.tiles, timer, part.tiles[0], dtypes))})
+            launch, fitted = _tiles(device, part.tiles, timer, part.tiles[0], dtypes)
+            known = replace(known, **{name: Direct(launch, math.inf, fitted)})
+            rate = _read_rate(known, fitted, timer, dtypes)
+            known = replace(known, **{name: Direct(launch, rate, fitted)})
     known = _with(known, reduce_tb_s=_reduction_rate(known, tile, timer))
     known = _with(known, mirrored=_mirrored(known, tile, timer))
     known = _with(known, split_rows_tb_s=_split_rate(known, tile, "NN", timer))
     known = _with(known, split_columns_tb_s=_split_rate(known, tile, "TN", timer))
-    known = _with(known, read_tb_s=_read_rate(known, timer))
+    known = _with(known, read_tb_s=_read_rate(known, known.tiles, timer))
     return _rounded(_with(known, host_us=timer.host(config, _SMALL, _BOTH)))
 
 
@@ -173,14 +176,14 @@ def _split_rate(known: Rates, tile: Tile, layout: str, timer: Timer) -> float:
     return _rate(2 * ITEM * _LONG * _LONG, within - before - known.times.kernel_us)
 
 
-def _read_rate(known: Rates, timer: Timer) -> float:
+def _read_rate(known: Rates, tiles: Sequence[Tile], timer: Timer, dtypes: Dtypes = FLOAT32) -> float:
     """Return the rate of the narrowest tile on one column of tiles, whose arithmetic reading hides."""
-    tile = min((one for one in known.tiles if one.serves(_LONG, sys.maxsize)), key=lambda one: one.config.BN)
+    tile = min((one for one in tiles if one.serves(_LONG, sys.maxsize)), key=lambda one: one.config.BN)
     config = tile.config.replace(SPLIT_K=2)
-    problem = Problem(_LONG, config.BN, _LONG)
+    problem = Problem(_LONG, config.BN, _LONG, "NN" if dtypes.are_float32 else "NT", dtypes=dtypes)
     idle = replace(tile, step_us=0.0, tile_us=0.0)
     rest = _predicted_us(known, idle, config, problem)
-    moved = LINE_BYTES * blocks_of(problem.K) * (problem.M + problem.N)
+    moved = blocks_of(problem.K) * (problem.M * line_bytes(dtypes.a) + problem.N * line_bytes(dtypes.b))
     return _rate(moved, timer.device(config, problem, _NEITHER) - rest)
 
 
@@ -198,7 +201,7 @@ def _rounded(known: Rates) -> Rates:
     """Return the same with the digits that mean something."""
     times = Times(**{name: _digits(value) for name, value in asdict(known.times).items()})
     lying = {
-        name: Direct(_digits(part.launch_us), _with_digits(part.tiles))
+        name: Direct(_digits(part.launch_us), _digits(part.read_tb_s), _with_digits(part.tiles))
         for name in _LYING if (part := getattr(known, name)) is not None
     }  # fmt: skip
     return replace(known, times=times, tiles=_with_digits(known.tiles), **lying)
