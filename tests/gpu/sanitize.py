@@ -21,10 +21,10 @@ from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.host import as_float32, write
+from fastsgemm.measure.operands import Lent
 from fastsgemm.problem import DTYPES, DType, Sym
 from fastsgemm.request import resolve
 from fastsgemm.rungs import IEEE
-from fastsgemm.tuning.evaluator import Lent
 
 SHAPES = [(65, 130, 19), (1, 33, 5), (132, 136, 24)]  # with loads of 4 and 8 bytes, thin, and with 16-byte loads
 PIPELINED = [  # beside what the database has for it: copies past the registers or not, K whole or in three parts

@@ -21,7 +21,7 @@ from fastsgemm.geometry.variants import Variant
 from fastsgemm.heuristics import curve_problems, database
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import cache, kernel, source
-from fastsgemm.measure import cublas
+from fastsgemm.measure import cublas, operands
 from fastsgemm.problem import LAYOUTS, Problem, spell
 from fastsgemm.tuning import evaluator, spaces, tuner
 from fastsgemm.tuning.evaluator import Evaluator, Job, job_of
@@ -113,7 +113,7 @@ def host_driver(monkeypatch):
 def recorded(monkeypatch, make):
     """Return a list of all operands that evaluators allocate from now on, in order."""
     made = []
-    monkeypatch.setattr(evaluator, "DeviceArray", lambda *given: made.append(make(*given)) or made[-1])
+    monkeypatch.setattr(operands, "DeviceArray", lambda *given: made.append(make(*given)) or made[-1])
     return made
 
 
@@ -363,18 +363,18 @@ def test_products_are_timed_on_memory_that_grows_and_is_shared(python_evaluator,
 def test_after_a_product_that_does_not_fit_smaller_ones_get_memory_of_their_own(python_evaluator, arrays, monkeypatch):
     """What was freed to make room for it is not used again."""
     python_evaluator.operands(Problem(16, 16, 16))
-    allocate = evaluator.DeviceArray
+    allocate = operands.DeviceArray
 
     def refused(*_):
         raise DeviceMemoryError("no room")
 
-    monkeypatch.setattr(evaluator, "DeviceArray", refused)
+    monkeypatch.setattr(operands, "DeviceArray", refused)
     with pytest.raises(DeviceMemoryError):
         python_evaluator.operands(Problem(64, 64, 64))
-    monkeypatch.setattr(evaluator, "DeviceArray", allocate)
+    monkeypatch.setattr(operands, "DeviceArray", allocate)
     assert python_evaluator.operands(Problem(8, 8, 8)).once(WARP, GOOD) == 0.25
     assert [array.open for array in arrays] == [False, True, True, True]
-    assert python_evaluator._memory[0] is arrays[3]
+    assert python_evaluator._memory._arrays[0] is arrays[3]
 
 
 def test_operands_are_random_numbers_to_the_last_element(python_evaluator, arrays):
@@ -437,7 +437,7 @@ def test_what_is_tried_stays_out_of_the_kernel_cache_and_is_compiled_and_loaded_
 @pytest.fixture
 def cublas_with(monkeypatch):
     """Return a function that makes `error` cuBLAS's, or takes cuBLAS away."""
-    monkeypatch.setattr(evaluator, "Lent", lambda array, meta: None)
+    monkeypatch.setattr(operands, "Lent", lambda array, meta: None)
 
     def use(error):
         baseline = error and cublas.Baseline("cuBLAS", lambda: None, error)

@@ -26,11 +26,11 @@ from fastsgemm.geometry import variants
 from fastsgemm.heuristics import fp16x3
 from fastsgemm.ladder.constants import constants_of
 from fastsgemm.measure import cublas
+from fastsgemm.measure.operands import lent, views
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem, spell
 from fastsgemm.request import resolve
 from fastsgemm.rungs import RUNGS, Rung
-from fastsgemm.tuning.evaluator import Lent, views
 
 Work = Callable[[], object]
 
@@ -116,8 +116,7 @@ def on_device(
             C.download(c)
             return c
 
-        lent = [Lent(array, view[1]) for array, view in zip((A, B, C), as_given, strict=True)]
-        beside = cublas.product(*lent)  # type: ignore[arg-type]
+        beside = cublas.product(*lent(problem, (A, B, C)))
         yield Contenders(
             problem=problem,
             where=gpu.name,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from fastsgemm.call.arrays import DeviceArray
+from fastsgemm.measure.operands import Lent
 
 _MAJORS = (13, 12, 11)  # of CUDA
 
@@ -24,7 +24,7 @@ class Baseline:
     error: Callable[[], float]  # returns the error of C: ||C - AB||_F / ||AB||_F with A @ B in float64
 
 
-def product(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline | None:
+def product(a: Lent, b: Lent, c: Lent) -> Baseline | None:
     """Return cuBLAS's C = A @ B on these arrays, or None if neither PyTorch nor CuPy can use the device.
 
     They are matrices, or batches with three dimensions.
@@ -52,7 +52,7 @@ def version() -> str | None:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
-def _through_torch(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline | None:
+def _through_torch(a: Lent, b: Lent, c: Lent) -> Baseline | None:
     try:
         import torch
         from torch.utils.dlpack import from_dlpack
@@ -74,7 +74,7 @@ def _through_torch(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline |
     return Baseline(f"cuBLAS through PyTorch {torch.__version__}", lambda: multiply(x, y, out=z), error)
 
 
-def _through_cupy(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Baseline | None:
+def _through_cupy(a: Lent, b: Lent, c: Lent) -> Baseline | None:
     try:
         import cupy
     except (ImportError, OSError):

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import datetime
-import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec.structs import replace
 
 from fastsgemm import device
-from fastsgemm.call.arrays import DeviceArray, View
+from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.call.driver import multiply
 from fastsgemm.config import Config
 from fastsgemm.device import LEGACY_STREAM, info_of
 from fastsgemm.errors import CompileError, TuningError
 from fastsgemm.geometry import variants
-from fastsgemm.geometry.layout import Meta
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database_entries import Tools
@@ -28,8 +25,9 @@ from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.jit import compiler, kernel, source
 from fastsgemm.measure import cublas
 from fastsgemm.measure.cublas import Baseline
+from fastsgemm.measure.operands import Memory, lent, views
 from fastsgemm.measure.stopwatch import Stopwatch
-from fastsgemm.problem import DType, Problem, Sym
+from fastsgemm.problem import Problem, Sym
 from fastsgemm.request import Request
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import fp16x3
@@ -44,7 +42,6 @@ _GUARDED = (12, 4, 132)  # the same for kernels that are compiled for less than 
 _NARROW = (12, 388, 2180)  # the same for rung 10, whose tiles are deep
 _PRODUCTS = 2  # of the check of a kernel for batches
 _LONG = 2 * 10**10  # FLOPs; a product of at least this needs no warm-up, because its time hides the start-up costs
-_DRAWN = 1 << 22  # random numbers, repeated to fill the operands
 
 
 @dataclass(frozen=True)
@@ -101,16 +98,13 @@ class Evaluator:
         self.stopwatch = Stopwatch(gpu)
         self._kept = set(gpu.kernels)
         self._cubins: dict[Job, bytes] = {}  # compiled but not yet loaded
-        self._memory: list[Any] = [None, None, None]  # of A, B and C
-        self._holds: list[DType | None] = [None, None, None]  # the type of the numbers that it was filled with
+        self._memory = Memory(gpu)
         self._references: dict[Problem, _Reference] = {}
 
     def close(self) -> None:
         """Free the memory and unload the kernels that were tried. The next call of `sgemm` reads the database again."""
         self.stopwatch.close()
-        for array in self._memory:
-            if array is not None:
-                array.close()
+        self._memory.close()
         for key in set(self.gpu.kernels) - self._kept:
             del self.gpu.kernels[key]
         self.gpu.forget_problems()
@@ -156,34 +150,16 @@ class Evaluator:
 
         All problems share the same memory, which grows to the largest of them.
         """
-        for place, each in enumerate(variants.dense(problem)):
-            size = math.prod(each.shape)
-            if self._memory[place] is None or self._memory[place].shape[1] < size:
-                self._allocate(size, place)
-            if self._holds[place] != each.dtype:
-                _fill(self._memory[place], _as_bfloat16(self._numbers) if each.dtype else self._numbers)
-                self._holds[place] = each.dtype
-        return Timer(self, problem, self._memory)
+        return Timer(self, problem, self._memory.holding(problem))
 
     def fp16x3_rates(self) -> Rates:
         """Measure rung 11; see `fastsgemm.tuning.fp16x3`."""
 
         def operands(problem: Problem) -> fp16x3.Operands:
-            self.operands(problem)
-            given = views(problem, self._memory)
-            return given, [Lent(array, view[1]) for array, view in zip(self._memory, given, strict=True)]
+            arrays = self._memory.holding(problem)
+            return views(problem, arrays), lent(problem, arrays)
 
         return fp16x3.measure(self.device, self.tools, fp16x3.Timer(self.gpu, self.stopwatch, operands))
-
-    def _allocate(self, size: int, place: int) -> None:
-        old, self._memory[place] = self._memory[place], None  # there may be no room for a larger one
-        if old is not None:
-            old.close()
-        self._memory[place], self._holds[place] = DeviceArray((1, size), self.gpu, LEGACY_STREAM), None
-
-    @cached_property
-    def _numbers(self) -> np.ndarray:
-        return np.random.default_rng(0).standard_normal(_DRAWN, np.float32)
 
     def _kernel(self, job: Job) -> Kernel:
         cubin = self._cubins.pop(job, None)
@@ -194,14 +170,13 @@ class Evaluator:
 
     def _checked_product(self, job: Job, reference: _Reference) -> np.ndarray:
         problem = reference.problem
-        self.operands(problem)
-        a, b, c = self._memory
+        a, b, c = arrays = self._memory.holding(problem)
         a.upload(reference.a)
         if not problem.symmetric:
             b.upload(reference.b)
         c.buffer.fill(_POISON, stream=c.stream)
         request = Request(job.rung, _launched(job))
-        multiply(self.gpu, LEGACY_STREAM, request, views(problem, self._memory), _ONE, _ZERO)
+        multiply(self.gpu, LEGACY_STREAM, request, views(problem, arrays), _ONE, _ZERO)
         result = np.empty(reference.exact.shape, np.float32)
         c.download(result)
         return result
@@ -227,7 +202,7 @@ class Timer:
     """Times products of one problem's operands."""
 
     def __init__(self, evaluator: Evaluator, problem: Problem, arrays: Sequence[DeviceArray]) -> None:
-        self._evaluator, self._arrays = evaluator, _owners(problem, arrays)
+        self._evaluator, self._problem, self._arrays = evaluator, problem, arrays
         self._given = views(problem, arrays)
         self._short = problem.flops < _LONG
 
@@ -271,60 +246,11 @@ class Timer:
 
     @cached_property
     def _beside(self) -> Baseline | None:
-        lent = [Lent(array, view[1]) for array, view in zip(self._arrays, self._given, strict=True)]
-        baseline = cublas.product(*lent)  # type: ignore[arg-type]
+        baseline = cublas.product(*lent(self._problem, self._arrays))
         if baseline is not None:
             for _ in range(2):  # the first call loads the library and its kernel
                 self._evaluator.stopwatch.once(baseline.work)
         return baseline
-
-
-class Lent:
-    """A device array exported through DLPack with the shape and strides of an operand."""
-
-    def __init__(self, array: DeviceArray, meta: Meta) -> None:
-        from cuda.core.utils import StridedMemoryView
-
-        self._device = array.__dlpack_device__()
-        self._view = StridedMemoryView.from_buffer(array.buffer, meta.shape, meta.strides, dtype=np.dtype(np.float32))
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._device
-
-    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
-        return self._view.__dlpack__(stream=-1, **options)  # everything here is on the legacy default stream
-
-
-def views(problem: Problem, arrays: Sequence[DeviceArray]) -> tuple[View, View, View]:
-    """Return the operands of a problem as dense arrays that begin where these arrays begin."""
-    described = []
-    for array, dense in zip(_owners(problem, arrays), variants.dense(problem), strict=True):
-        pointer, meta = array.view
-        described.append((pointer, replace(meta, shape=dense.shape, strides=dense.strides, dtype=dense.dtype)))
-    return tuple(described)  # type: ignore[return-value]
-
-
-def _owners(problem: Problem, arrays: Sequence[DeviceArray]) -> Sequence[DeviceArray]:
-    """Return the memory of A, B and C: of a symmetric result, B is A transposed."""
-    return (arrays[0], arrays[0], arrays[2]) if problem.symmetric else arrays
-
-
-def _fill(array: DeviceArray, numbers: np.ndarray) -> None:
-    from cuda.bindings import driver
-
-    total = 4 * array.shape[1]
-    done = min(total, numbers.nbytes)
-    array.upload(numbers[: done // 4])
-    while done < total:  # each copy doubles the part that is filled
-        more = min(done, total - done)
-        answer = driver.cuMemcpyDtoD(array.pointer + done, array.pointer, more)
-        device.succeed("filling an operand", answer)
-        done += more
-
-
-def _as_bfloat16(numbers: np.ndarray) -> np.ndarray:
-    """Return float32 numbers as bfloat16, cut off: two of them in the bytes of each element."""
-    return (numbers.view(np.uint32) >> 16).astype(np.uint16).view(np.float32)
 
 
 def _reference(problem: Problem) -> _Reference:

@@ -1,0 +1,114 @@
+"""The operands of what is measured: memory on the device, as a problem describes it to `sgemm` and to cuBLAS."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from fastsgemm import device
+from fastsgemm.call.arrays import DeviceArray, View
+from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.geometry import variants
+from fastsgemm.geometry.layout import Meta
+from fastsgemm.problem import DType, Problem
+
+if TYPE_CHECKING:
+    from fastsgemm.device import Gpu
+
+_DRAWN = 1 << 22  # random numbers, repeated to fill the operands
+
+
+class Memory:
+    """Memory of A, B and C, which grows to the largest problem. It is filled with random numbers."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._arrays: list[Any] = [None, None, None]
+        self._holds: list[DType | None] = [None, None, None]  # the type of the numbers that it was filled with
+
+    def close(self) -> None:
+        """Free it."""
+        for array in self._arrays:
+            if array is not None:
+                array.close()
+
+    def holding(self, problem: Problem) -> list[DeviceArray]:
+        """Return the memory of A, B and C, with room for a problem and numbers of its types."""
+        for place, each in enumerate(variants.dense(problem)):
+            size = math.prod(each.shape)
+            if self._arrays[place] is None or self._arrays[place].shape[1] < size:
+                self._allocate(size, place)
+            if self._holds[place] != each.dtype:
+                _fill(self._arrays[place], _as_bfloat16(self._numbers) if each.dtype else self._numbers)
+                self._holds[place] = each.dtype
+        return list(self._arrays)
+
+    def _allocate(self, size: int, place: int) -> None:
+        old, self._arrays[place] = self._arrays[place], None  # there may be no room for a larger one
+        if old is not None:
+            old.close()
+        self._arrays[place], self._holds[place] = DeviceArray((1, size), self._gpu, LEGACY_STREAM), None
+
+    @cached_property
+    def _numbers(self) -> np.ndarray:
+        return np.random.default_rng(0).standard_normal(_DRAWN, np.float32)
+
+
+def _fill(array: DeviceArray, numbers: np.ndarray) -> None:
+    from cuda.bindings import driver
+
+    total = 4 * array.shape[1]
+    done = min(total, numbers.nbytes)
+    array.upload(numbers[: done // 4])
+    while done < total:  # each copy doubles the part that is filled
+        more = min(done, total - done)
+        answer = driver.cuMemcpyDtoD(array.pointer + done, array.pointer, more)
+        device.succeed("filling an operand", answer)
+        done += more
+
+
+def _as_bfloat16(numbers: np.ndarray) -> np.ndarray:
+    """Return float32 numbers as bfloat16, cut off: two of them in the bytes of each element."""
+    return (numbers.view(np.uint32) >> 16).astype(np.uint16).view(np.float32)
+
+
+def views(problem: Problem, arrays: Sequence[DeviceArray]) -> tuple[View, View, View]:
+    """Return the operands of a problem as dense arrays that begin where these arrays begin."""
+    a, b, c = (
+        (array.pointer, replace(array.view[1], shape=dense.shape, strides=dense.strides, dtype=dense.dtype))
+        for array, dense in zip(_owners(problem, arrays), variants.dense(problem), strict=True)
+    )
+    return a, b, c
+
+
+def lent(problem: Problem, arrays: Sequence[DeviceArray]) -> tuple[Lent, Lent, Lent]:
+    """Return the same operands for other libraries."""
+    pairs = zip(_owners(problem, arrays), views(problem, arrays), strict=True)
+    a, b, c = (Lent(array, meta) for array, (_, meta) in pairs)
+    return a, b, c
+
+
+def _owners(problem: Problem, arrays: Sequence[DeviceArray]) -> Sequence[DeviceArray]:
+    """Return the memory of A, B and C: of a symmetric result, B is A transposed."""
+    return (arrays[0], arrays[0], arrays[2]) if problem.symmetric else arrays
+
+
+class Lent:
+    """A device array exported through DLPack with the shape and strides of an operand."""
+
+    def __init__(self, array: DeviceArray, meta: Meta) -> None:
+        from cuda.core.utils import StridedMemoryView
+
+        self._device = array.__dlpack_device__()
+        self._view = StridedMemoryView.from_buffer(array.buffer, meta.shape, meta.strides, dtype=np.dtype(np.float32))
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
+        return self._view.__dlpack__(stream=-1, **options)  # everything here is on the legacy default stream
