@@ -15,7 +15,6 @@ from fastsgemm.call.launches import Arguments, Values
 from fastsgemm.call.plan import Launch
 from fastsgemm.device import OUT_OF_MEMORY
 from fastsgemm.errors import DeviceError
-from fastsgemm.known_devices import EARLY, compute_capability
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu, Kernel
@@ -34,9 +33,8 @@ class _Graph:
     def __init__(self, gpu: Gpu, launches: Sequence[tuple[Launch, Kernel]], values: Values) -> None:
         self.arguments = Arguments([launch for launch, _ in launches])
         self.arguments.set(values)
-        has_early = compute_capability(gpu.arch) >= EARLY
         self.instance = gpu.instantiate([
-            (kernel, launch.grid, launch.threads, launch.shared_bytes, launch.early and has_early, pointers)
+            (kernel, launch.grid, launch.threads, launch.shared_bytes, launch.early, pointers)
             for (launch, kernel), pointers in zip(launches, self.arguments.pointers, strict=True)
         ])  # fmt: skip
 

@@ -18,7 +18,6 @@ from fastsgemm.call.plan import Argument, Launch, Plan, Scalar
 from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.geometry.tensor_map import TensorMap
-from fastsgemm.known_devices import EARLY, compute_capability
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu, Kernel
@@ -99,11 +98,10 @@ class Launches:
         self._gpu = gpu
         self._handle = -1  # the raw stream that all have
         self._arguments = Arguments(plan.launches)
-        has_early = compute_capability(gpu.arch) >= EARLY
         # Of each the driver's description, the kernel's function, pointers to its arguments, and the launch itself.
         self._all = [
             (
-                gpu.launch_config(launch.grid, launch.threads, launch.shared_bytes, launch.early and has_early),
+                gpu.launch_config(launch.grid, launch.threads, launch.shared_bytes, launch.early),
                 kernel.function, pointers, launch,
             )
             for launch, kernel, pointers in zip(plan.launches, kernels, self._arguments.pointers, strict=True)

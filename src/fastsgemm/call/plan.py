@@ -20,6 +20,7 @@ from fastsgemm.geometry.layout import byte_range
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.geometry.tensor_map import TensorMap
 from fastsgemm.jit.source import KernelSpec
+from fastsgemm.known_devices import EARLY, compute_capability
 
 _ALIGNMENT = 256  # bytes: of every array in workspace
 
@@ -71,9 +72,7 @@ class Launch(Struct, frozen=True, gc=False):
     arguments: tuple[Argument, ...]
     writes: tuple[Write, ...]
     shared_bytes: int = 0  # dynamic shared memory of a block
-    # Whether it may begin before the launch before it has ended, where the device can do that (programmatic dependent
-    # launch).
-    early: bool = False
+    early: bool = False  # whether it may begin before the launch before it has ended (programmatic dependent launch)
     when: When = When.ALWAYS
 
     @property
@@ -147,10 +146,17 @@ class Draft:
         return address
 
     def add(
-        self, kernel: KernelSpec, grid: tuple[int, ...], threads: int, arguments: Iterable[Argument], **more: Any
+        self,
+        kernel: KernelSpec,
+        grid: tuple[int, ...],
+        threads: int,
+        arguments: Iterable[Argument],
+        early: bool = False,
+        **more: Any,
     ) -> None:
-        """Append a launch; see `Launch`."""
-        self.launches.append(Launch(kernel, grid, threads, tuple(arguments), **more))
+        """Append a launch; see `Launch`. One that may begin early does so where the device can do that."""
+        early = early and compute_capability(self.traits.arch) >= EARLY
+        self.launches.append(Launch(kernel, grid, threads, tuple(arguments), early=early, **more))
 
     def in_turn(self, items: Iterable[_Item]) -> Iterator[_Item]:
         """Yield the items. What is reserved for one of them shares its place with what is reserved for the others."""
