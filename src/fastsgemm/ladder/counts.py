@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fastsgemm.ladder.measured import has_several_chains
+from fastsgemm.ladder.chains import has_several_chains, verdict
 from fastsgemm.rungs import find
 from fastsgemm.sim.counters import GlobalTraffic, SharedTraffic
 
@@ -183,10 +183,7 @@ class Table:
         if self.fp16x3 is not None:
             lines += ["", *self._fp16x3_table(self.fp16x3)]
         lines += ["", *(line for text in self._mismatches for line in textwrap.wrap(text, _WIDTH))]
-        chains = sum(not has_several_chains(row.constants) for row in self.rows)
-        if chains > 1:
-            verdict = "are the same bits" if self.identical else "are NOT the same bits: look for an indexing bug"
-            lines.append(f"the results of the {chains} rungs {verdict}")
+        lines += verdict(sum(not has_several_chains(row.constants) for row in self.rows), self.identical)
         if self.ok:
             lines.append("right, too, at sizes that are no multiple of the tile")
         if self.ok and self.rows:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from fastsgemm.ladder.chains import has_several_chains, verdict
 from fastsgemm.ladder.contenders import Contenders, Product
 from fastsgemm.ladder.reference import Reference
 from fastsgemm.progress import track
@@ -85,11 +85,8 @@ class Ladder:
             *(f"{row.name} is WRONG: {row.mismatch}" for row in self.rows if row.mismatch),
             "error: ||C - C64|| / ||C64||, Frobenius, against float64",
             f"checked before timing: C was filled with NaN first, and compared on {rows}",
+            *verdict(sum(map(one_chain, self.rungs)), self.identical),
         ]
-        chains = [row for row in self.rungs if one_chain(row)]
-        if len(chains) > 1:
-            verdict = "are the same bits" if self.identical else "are NOT the same bits: look for an indexing bug"
-            lines.append(f"the results of the {len(chains)} rungs {verdict}")
         for row in self.rungs:
             if row.precision != "ieee":
                 lines.append(f"own bits: {row.name} sums products of FP16 pairs on tensor cores")
@@ -100,12 +97,6 @@ class Ladder:
             absent = "not compared with cuBLAS: neither PyTorch nor CuPy can use the device"
             lines.append(f"{self.baseline}, FP32 without TF32, in turns with each rung" if self.baseline else absent)
         return lines
-
-
-def has_several_chains(constants: Mapping[str, int]) -> bool:
-    """Whether a sum is several chains of FMAs with these constants. Its bits differ from those of one chain."""
-    sliced = "TK" in constants and constants["TK"] < constants["BK"]
-    return sliced or any(constants.get(name, 1) > 1 for name in ("SLICED_K", "PARTIAL_ACCUMULATORS", "SPLIT_K"))
 
 
 def one_chain(row: TimedRow | Product) -> bool:

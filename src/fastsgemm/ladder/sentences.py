@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fastsgemm.ladder.chains import has_several_chains
 from fastsgemm.ladder.counts import CountedRow, Table, titled
-from fastsgemm.ladder.measured import has_several_chains
 from fastsgemm.rungs import find
 
 

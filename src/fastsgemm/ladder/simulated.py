@@ -12,9 +12,9 @@ from fastsgemm.config import Config
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.ladder import contenders, ragged
+from fastsgemm.ladder.chains import has_several_chains
 from fastsgemm.ladder.constants import Constants, constants_of
 from fastsgemm.ladder.counts import CountedRow, Fp16x3Rows, KernelRow, Table
-from fastsgemm.ladder.measured import has_several_chains
 from fastsgemm.ladder.reference import Reference
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import track
