@@ -7,7 +7,6 @@ from math import prod
 from msgspec import Struct
 
 from fastsgemm.config import VECTOR, Config
-from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import ONE_PRODUCT, Batch
 from fastsgemm.geometry.grid import split
 from fastsgemm.geometry.layout import Meta
@@ -227,4 +226,4 @@ def dense_call(problem: Problem) -> Call:
     as its transpose.
     """
     sym = Sym.BOTH if problem.symmetric else Sym.WHOLE
-    return variants.call_for(*dense_operands(problem), extents=extents_of(problem), sym=sym)
+    return call_for(*dense_operands(problem), extents=extents_of(problem), sym=sym)
