@@ -62,7 +62,7 @@ class Search:
             if best.ms is None or pick.ms is None:  # without times, the waves of blocks count
                 quicker = self._waves(best, replace(problem, symmetric=True)) < self._waves(pick, problem)
             else:
-                quicker = best.cost + added < pick.cost * _most(pick, None, 1.0 / CLOSE)
+                quicker = best.cost + added < pick.cost * _most(pick, None)
             ways = [_way(best, packed, added, triangle=True), _way(pick)]
             yield from ways if quicker else reversed(ways)
         else:
@@ -87,12 +87,9 @@ class Search:
         picks = self.picks(products)
         lying = picks[0]
         best, least = (lying, NOTHING, 0.0), math.inf
-        # Operands that are read in whole vectors are packed only for their order in memory, for a gain that is larger
-        # than the error of the model: other kernels have to be compiled for it.
-        close = 1.0 / CLOSE if len(added) > 1 and a.width == b.width == VECTOR else 1.0
         for (packed, ms), pick in zip(added.items(), picks, strict=True):
             cost = pick.cost + ms
-            if packed != NOTHING and lying.ms is not None and cost < min(least, lying.cost * _most(lying, pick, close)):
+            if packed != NOTHING and lying.ms is not None and cost < min(least, lying.cost * _most(lying, pick)):
                 best, least = (pick, packed, ms), cost
         return lying, best
 
@@ -216,9 +213,9 @@ def _way(pick: Pick, packed: Packed = NOTHING, added: float = 0.0, triangle: boo
     return Choice(pick.taken, packed, ms=ms, cost=pick.cost + added, triangle=triangle)
 
 
-def _most(old: Pick, new: Pick | None, most: float) -> float:
-    """Return the largest share of the cost of one way for which another one is taken.
+def _most(old: Pick, new: Pick | None) -> float:
+    """Return the largest share of the cost of one way for which another one is taken, whose kernel is another.
 
     A measured time is given up for a predicted one only where the gain is large. None: for a triangle.
     """
-    return 1.0 - LEAST_GAIN if old.rule == EXACT and (new is None or new.rule != EXACT) else most
+    return 1.0 - LEAST_GAIN if old.rule == EXACT and (new is None or new.rule != EXACT) else 1.0 / CLOSE
