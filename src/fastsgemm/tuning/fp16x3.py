@@ -46,7 +46,8 @@ Split = tuple[bool, bool]  # whether A and B are split in the call that is timed
 _NEITHER, _BOTH = (False, False), (True, True)
 _SMALL = Problem(64, 16, 256, "NT")  # takes what its kernels take; one splits both operands, on every device
 _LYING = {"direct": DTYPES["bf16xbf16"], "mixed": DTYPES["f32xbf16"]}  # by the part of `Rates` that it is timed for
-_LONG = 8192  # lines and steps of k of the operands that are split and read
+_LONG = 8192  # lines and steps of k of an operand that is split, and steps of one that is read
+_READ = 32768  # lines of that: so many that its beginning and end hardly count
 _NARROW = 128  # lines of the other operand
 _ADDED = Problem(4096, 4096, 1024)  # whose partial sums are added
 _PARTS = 4  # of its K
@@ -180,7 +181,7 @@ def _read_rate(known: Rates, tiles: Sequence[Tile], timer: Timer, dtypes: Dtypes
     """Return the rate of the narrowest tile on one column of tiles, whose arithmetic reading hides."""
     tile = min((one for one in tiles if one.serves(_LONG, sys.maxsize)), key=lambda one: one.config.BN)
     config = tile.config.replace(SPLIT_K=2)
-    problem = Problem(_LONG, config.BN, _LONG, "NN" if dtypes.are_float32 else "NT", dtypes=dtypes)
+    problem = Problem(_READ, config.BN, _LONG, "NN" if dtypes.are_float32 else "NT", dtypes=dtypes)
     idle = replace(tile, step_us=0.0, tile_us=0.0)
     rest = _predicted_us(known, idle, config, problem)
     moved = blocks_of(problem.K) * (problem.M * line_bytes(dtypes.a) + problem.N * line_bytes(dtypes.b))
