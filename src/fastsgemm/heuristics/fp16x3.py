@@ -35,6 +35,7 @@ FIRST = 80  # sm_80, whose tensor cores the kernels are written for
 MOST_PRODUCTS = 1024  # of a batch: each has several launches of its own
 _SPLIT_K = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 _PART_STEPS = 256  # of k, at least, in a part
+OVERLAP = 4  # the norm by which the times of computing and of reading add up: little more than the longer
 _CLOSE = 1.02  # predicted times that differ by less are equal; of such tiles the largest takes the least power
 
 
@@ -253,7 +254,7 @@ def predicted_us(
     steps_us = t.computed_blocks * tile.step_us * products
     computing = waves * (steps_us + stores * tile.tile_us)
     reading = 1e-6 * blocks_of(K) * (M * geometry.line_bytes(a) + N * geometry.line_bytes(b)) / read_tb_s
-    us = launch_us + float((computing**4 + reading**4) ** 0.25)
+    us = launch_us + float((computing**OVERLAP + reading**OVERLAP) ** (1 / OVERLAP))
     sides = [(M, problem.layout[0] == "T", a), (N, problem.layout[1] == "N", b)]  # lines, whether strided, and type
     sides = [side for side, own in zip(sides, split, strict=True) if own]
     busy = splitting.columns_share([lines for lines, strided, _ in sides if strided], multiprocessors)

@@ -178,14 +178,16 @@ def _split_rate(known: Rates, tile: Tile, layout: str, timer: Timer) -> float:
 
 
 def _read_rate(known: Rates, tiles: Sequence[Tile], timer: Timer, dtypes: Dtypes = FLOAT32) -> float:
-    """Return the rate of the narrowest tile on one column of tiles, whose arithmetic reading hides."""
+    """Return the rate at which the narrowest tile reads on one column of tiles, where that takes longest."""
     tile = min((one for one in tiles if one.serves(_LONG, sys.maxsize)), key=lambda one: one.config.BN)
     config = tile.config.replace(SPLIT_K=2)
     problem = Problem(_READ, config.BN, _LONG, "NN" if dtypes.are_float32 else "NT", dtypes=dtypes)
     idle = replace(tile, step_us=0.0, tile_us=0.0)
-    rest = _predicted_us(known, idle, config, problem)
+    rest, computed = (_predicted_us(known, one, config, problem) for one in (idle, tile))
+    computing, us = computed - rest, timer.device(config, problem, _NEITHER) - rest
+    reading = max(_LEAST, us**heuristics.OVERLAP - computing**heuristics.OVERLAP) ** (1 / heuristics.OVERLAP)
     moved = blocks_of(problem.K) * (problem.M * line_bytes(dtypes.a) + problem.N * line_bytes(dtypes.b))
-    return _rate(moved, timer.device(config, problem, _NEITHER) - rest)
+    return _rate(moved, reading)
 
 
 def _predicted_us(known: Rates, tile: Tile, config: TileConfig, problem: Problem) -> float:
