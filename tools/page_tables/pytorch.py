@@ -133,7 +133,8 @@ def _log_probability(head: Data) -> list[str]:
 def _gpus(several: Data) -> list[str]:
     """Return a table with a line for each work and number of devices, and what the comparison with one device gave."""
     alone, *others = several["scaling"]
-    kinds = ("NCCL", "waiting") if all(work["shares"] for work in alone["works"].values()) else ()
+    known = all(work["shares"] for run in others for work in run["works"].values())
+    kinds = ("NCCL", "waiting") if known else ()
     columns = "devices", "PyTorch, ms", "ieee", "fp16x3", "ieee, share of the ideal"
     lines = header("work", *columns, *(f"ieee, {kind}" for kind in kinds))
     for work in alone["works"]:
@@ -141,7 +142,7 @@ def _gpus(several: Data) -> list[str]:
             measured, number = run["works"][work], run["devices"]
             parts = 1 if "per device" in work else number  # of one device's work that each device has
             ideal = alone["works"][work]["ms"]["ieee"] / parts
-            limits = (_percent(measured["shares"]["ieee"][kind]) for kind in kinds)
+            limits = (_percent(measured["shares"]["ieee"][kind]) if measured["shares"] else "" for kind in kinds)
             ms, *ratios = _relative(measured["ms"])
             cells = f"{ms:.1f}", *(f"{ratio:.2f}" for ratio in ratios), _percent(ideal / measured["ms"]["ieee"])
             lines.append(line(work, number, *cells, *limits))
