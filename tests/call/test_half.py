@@ -7,9 +7,11 @@ from fastsgemm import sgemm
 from fastsgemm.call import arrays
 from fastsgemm.call.arrays.library import BFLOAT16, host_dtype
 from fastsgemm.call.product import plan_of
-from fastsgemm.errors import DTypeError, OverlapError
+from fastsgemm.config import HalfConfig
+from fastsgemm.errors import ConfigError, DTypeError, OverlapError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Meta
+from fastsgemm.geometry.tensor_map import TensorMap
 from fastsgemm.host import as_float32, write
 from fastsgemm.jit.source import copy_spec
 from fastsgemm.known_devices import find
@@ -146,3 +148,30 @@ def test_a_weight_that_was_split_is_read_as_it_lies_where_it_can_be(before, stri
     launches, others = (plan_of(H200, request, metas).launches for request in (of_call(plain, before), plain))
     assert (launches == others) is direct
     assert any(launch.kernel.file == "11_half.cu" for launch in launches) is direct
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "direct"),
+    [
+        ((64, 2048), (2048, 1), True),
+        ((64, 2048), (2056, 1), True),
+        ((64, 2048), (2052, 1), False),  # lines begin at multiples of 8 bytes
+        ((1, 2048), (3, 1), True),
+        ((64, 2048), (0, 1), False),  # one row, repeated
+        ((64, 2048), (-2048, 1), False),  # from the last row to the first
+        ((2, 2048), (1 << 40, 1), False),  # farther apart than a tensor map can say
+    ],
+)
+@pytest.mark.parametrize("of_a", [DType.BF16, DType.F32])
+def test_lines_that_a_tensor_map_describes_are_read_as_they_lie(shape, strides, direct, of_a):
+    a, b = Meta(shape, strides, of_a), Meta((2048, 1024), (1, 2048), DType.BF16)
+    request = resolve("fp16x3", HalfConfig(64, 32, 6), precision="fp16x3")
+    c = Meta((shape[0], 1024), (1024, 1))
+    if of_a is DType.F32 and strides[0] == 2052:
+        direct = True  # of 16 bytes
+    if not direct:
+        with pytest.raises(ConfigError, match="lines that begin at multiples of 16 bytes"):
+            plan_of(H200, request, (a, b, c))
+        return
+    maps = [each for launch in plan_of(H200, request, (a, b, c)).launches for each in launch.arguments]
+    assert {each.lines for each in maps if isinstance(each, TensorMap)} == {shape[0], 1024}
