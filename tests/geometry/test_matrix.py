@@ -1,6 +1,5 @@
 """Matrices that lie somewhere: parts and copies of them."""
 
-
 from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 
