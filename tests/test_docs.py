@@ -160,6 +160,13 @@ def test_the_examples_of_the_simulated_device_run(program, capsys):
     assert capsys.readouterr().out
 
 
+def test_the_command_that_prints_a_kernel_runs(capsys):
+    text = (ROOT / "cuda_src" / "README.md").read_text()
+    (program,) = re.findall(r'^python -c "(.*?)"$', text, re.MULTILINE | re.DOTALL)
+    exec(program, {})
+    assert "fastsgemm_naive(" in capsys.readouterr().out
+
+
 def blocks(page):
     return re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL)
 

@@ -1,7 +1,8 @@
 import pytest
 
-from fastsgemm import known_devices
+from fastsgemm import known_devices, resources
 from fastsgemm.errors import DeviceError
+from fastsgemm.heuristics import database
 
 
 def test_an_architecture_stands_for_a_device_of_it():
@@ -12,6 +13,13 @@ def test_an_architecture_stands_for_a_device_of_it():
 def test_every_architecture_that_the_package_supports_has_a_device():
     for arch in ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"):
         assert known_devices.find(arch).arch == arch
+
+
+def test_every_device_that_the_database_has_entries_of_is_known():
+    """`explain` and `tune --dry-run` look a device that is named up here alone."""
+    contents = [database.shipped(path.stem) for path in resources.folder("tuning_db").glob("*.json")]
+    named = {entry.device for content in contents for entry in (*content.records, *content.curves)} - {None}
+    assert "NVIDIA H200" in named and named <= {*known_devices.known()}
 
 
 def test_unknown_devices_are_refused_with_those_that_are_known():

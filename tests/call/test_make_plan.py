@@ -1,10 +1,9 @@
 """A plan is data: it is made without a device, and says of each launch what it reads, writes and needs."""
 
-import itertools
-
 import pytest
 
-from fastsgemm.call.plan import Scalar, When
+from fastsgemm import PipelinedConfig
+from fastsgemm.call.plan import When
 from fastsgemm.call.product import plan_of
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry.layout import Meta, row_major
@@ -56,9 +55,8 @@ def test_nothing_is_launched_for_a_result_without_elements():
     assert plan_of(H200, PLAIN, dense((0, 4), (4, 5), (0, 5))).launches == ()
 
 
-def test_what_has_to_wait_depends_on_the_launch_before():
-    product, adding = plan_of(*PLANS["split-K"]).launches
-    assert adding.early and adding.depends_on(product) and product.depends_on(adding)
-    shares = plan_of(H200, PLAIN, dense((4096, 4096), (4096, 4128), (4096, 4128))).launches
-    products = [launch for launch in shares if Scalar.STEPS in launch.arguments]
-    assert not any(two.depends_on(one) for one, two in itertools.pairwise(products))
+@pytest.mark.parametrize(("place", "early"), [(H200, True), (A100, False)], ids=["sm_90", "sm_80"])
+def test_what_adds_parts_up_begins_early_where_the_device_can(place, early):
+    halved = resolve("pipelined", PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1, SPLIT_K=2))
+    launches = plan_of(place, halved, dense((64, 256), (256, 64), (64, 64))).launches
+    assert [launch.early for launch in launches] == [False, early]

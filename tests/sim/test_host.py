@@ -60,17 +60,10 @@ def test_every_rung_with_the_constants_of_the_database(random, reference, launch
     np.testing.assert_allclose(C, expected, rtol=1e-4, atol=1e-4)
     choice = choose_config(known_devices.find("NVIDIA H200"), rungs.find(rung) if rung else None, Problem(M, N, K))
     used, config = choice.rung, choice.config
+    peeled = database.fitted("sm_90").peeled_tiles
+    variant = variants.variant_for(used, variants.dense_call(Problem(M, N, K)), config, peeled)
     text, grid, block, shared_bytes, args = launches[0]
-    assert (
-        text
-        == source.rung_spec(
-            used,
-            config,
-            variants.variant_for(
-                used, variants.dense_call(Problem(M, N, K)), config, database.fitted("sm_90").peeled_tiles
-            ),
-        ).text
-    )
+    assert text == source.rung_spec(used, config, variant).text
     assert grid == (blocks(config, Problem(M, N, K)),)
     assert (block, shared_bytes) == (config.threads, config.shared_bytes)
     if split(config, K)[0] == 1:  # parts of K are added up in another order, by another kernel

@@ -63,6 +63,13 @@ def test_every_group_has_a_table_with_its_losses():
     assert "X9" not in texts["fp16x3-peers"]  # what ran under this name was TF32
 
 
+def test_no_losses_are_a_sentence():
+    run = fp16x3.reduce(made_up_run())
+    run["shapes"], run["large"] = [], run["large"][:1]
+    text = "There are none.\n\nRung 11 computed 2 of all 2, with at most 0.20 times the error of cuBLAS."
+    assert fp16x3.texts(run)["fp16x3-losses"] == text
+
+
 def test_what_the_pages_say_of_accuracy_is_so_in_every_row():
     stored = json.loads((tables.ROOT / "docs" / "data" / "fp16x3.json").read_text())
     rows = [row for group in ("layouts", "large", "shapes") for row in stored[group]]

@@ -68,7 +68,8 @@ def _large(rows: Sequence[Data]) -> list[str]:
 def _losses(data: Data) -> list[str]:
     """Return every problem on which another kernel is faster by more than the noise, and the largest error of all."""
     rows = [row for group in ("layouts", "large", "shapes") for row in data[group]]
-    lines = _samples([row for row in rows if min(row["times_cublas"], row["times_ieee"]) < _FASTER])
+    lost = [row for row in rows if min(row["times_cublas"], row["times_ieee"]) < _FASTER]
+    lines = _samples(lost) if lost else ["There are none."]
     errors = [row["error"] / row["cublas_error"] for row in rows if _kernel(row) == "rung 11"]
     most = f"with at most {max(errors, default=0.0):.2f} times the error of cuBLAS"
     return [*lines, "", f"Rung 11 computed {len(errors)} of all {len(rows)}, {most}."]

@@ -76,7 +76,7 @@ class Direct(_Part, frozen=True):
     """What the kernel takes that multiplies operands as they lie."""
 
     launch_us: Positive  # microseconds on the device of a call, without its tiles
-    read_tb_s: Positive  # 10^12 bytes per second
+    read_tb_s: Positive  # 10^12 bytes per second, read of operands as they lie
     tiles: Annotated[tuple[Tile, ...], Meta(min_length=1)]
 
 
