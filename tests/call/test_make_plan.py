@@ -1,10 +1,8 @@
 """A plan is data: it is made without a device, and says of each launch what it reads, writes and needs."""
 
-import itertools
-
 import pytest
 
-from fastsgemm.call.plan import Scalar, When
+from fastsgemm.call.plan import When
 from fastsgemm.call.product import plan_of
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry.layout import Meta, row_major
@@ -56,9 +54,8 @@ def test_nothing_is_launched_for_a_result_without_elements():
     assert plan_of(H200, PLAIN, dense((0, 4), (4, 5), (0, 5))).launches == ()
 
 
-def test_what_has_to_wait_depends_on_the_launch_before():
-    product, adding = plan_of(*PLANS["split-K"]).launches
-    assert adding.early and adding.depends_on(product) and product.depends_on(adding)
-    shares = plan_of(H200, PLAIN, dense((4096, 4096), (4096, 4128), (4096, 4128))).launches
-    products = [launch for launch in shares if Scalar.STEPS in launch.arguments]
-    assert not any(two.depends_on(one) for one, two in itertools.pairwise(products))
+@pytest.mark.parametrize(("device", "early"), [(H200, True), (A100, False)])
+def test_what_reads_another_launchs_results_may_begin_early(device, early):
+    _, *call = PLANS["rung 11"]
+    assert [launch.early for launch in plan_of(device, *call).launches[-3:]] == [early] * 3
+    assert not plan_of(device, *call).launches[0].early

@@ -1,10 +1,7 @@
-"""Matrices that lie somewhere: parts and copies of them, and whether two share an element."""
-
-import pytest
+"""Matrices that lie somewhere: parts and copies of them."""
 
 from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.matrix import Address, Base, Matrix
-from fastsgemm.problem import DType
 
 A, WORKSPACE = Address(Base.A), Address(Base.WORKSPACE, 512)
 
@@ -23,17 +20,3 @@ def test_a_copy_is_row_major_and_has_what_a_batch_repeats_once():
     copy = spread.copy_at(WORKSPACE)
     assert spread.stored is None and spread.nbytes == copy.nbytes == 4 * 3 * 4 * 5
     assert copy == Matrix(WORKSPACE, (2, 3, 4, 5), (0, 20, 5, 1), 0, "A packed")
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "shared"),
-    [
-        (Matrix(A, (4, 4), (8, 1)), Matrix(Address(Base.B), (4, 4), (8, 1)), False),
-        (Matrix(A, (4, 4), (8, 1)), Matrix(Address(Base.A, 16), (4, 4), (8, 1)), False),  # beside it
-        (Matrix(A, (4, 4), (8, 1)), Matrix(Address(Base.A, 12), (4, 4), (8, 1)), True),
-        (Matrix(WORKSPACE, (4, 64), (64, 1), dtype=DType.F16), Matrix(WORKSPACE + 512, (4,), (1,)), False),
-        (Matrix(WORKSPACE, (4, 64), (64, 1), dtype=DType.F16), Matrix(WORKSPACE + 508, (4,), (1,)), True),
-    ],
-)
-def test_matrices_overlap_where_they_share_an_element(one, other, shared):
-    assert one.overlaps(other) is other.overlaps(one) is shared

@@ -84,12 +84,6 @@ class Launch(Struct, frozen=True, gc=False):
             elif isinstance(argument, BatchAndSource):
                 yield argument.source
 
-    def depends_on(self, other: Launch) -> bool:
-        """Return whether it touches what another launch writes, or writes what that touches, so that it must wait."""
-        pairs = [(one, write.matrix) for write in other.writes for one in self.matrices]
-        pairs += [(one, write.matrix) for write in self.writes for one in other.matrices]
-        return any(one.overlaps(written) for one, written in pairs)
-
 
 class Plan(Struct, frozen=True, gc=False):
     """What a product launches."""

@@ -150,16 +150,6 @@ class Matrix(Struct, frozen=True, gc=False):
         """Bytes of its elements, each counted once."""
         return self.item * prod(self.distinct.shape)
 
-    def overlaps(self, other: Matrix) -> bool:
-        """Return whether they may share an element; those with different bases do not."""
-        mine, others = self.address, other.address
-        if mine.base is not others.base:
-            return False
-        if self.item != ITEM or other.item != ITEM:  # as if they had no gaps
-            return mine.offset < others.offset + other.nbytes and others.offset < mine.offset + self.nbytes
-        shared = layout.overlap(others.offset - mine.offset, self.shape, self.strides, other.shape, other.strides)
-        return shared is not False
-
     def _part(self, elements: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Matrix:
         """Return what begins so many elements after the first."""
         offset = self.item * elements

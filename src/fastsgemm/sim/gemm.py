@@ -128,11 +128,8 @@ def run(plan: Plan, machine: Machine, arrays: Mapping[Base, NDArray[Any]], alpha
     scalars = {Scalar.ALPHA: alpha, Scalar.BETA: beta, Scalar.STEPS: steps}
     memory = {Base.WORKSPACE: np.full(-(-plan.workspace // ITEM), np.nan, np.float32), **arrays}
     reports: Reports = []
-    running: list[Launch] = []  # what need not have ended when the next launch begins, if that may begin early
     for launch in plan.selected(bool(steps), beta != 0):
-        waits = launch.early and any(launch.depends_on(before) for before in running)
-        running = [*running, launch] if launch.early else [launch]
-        reports.append((launch, _launch(launch, machine, memory, scalars, waits)))
+        reports.append((launch, _launch(launch, machine, memory, scalars)))
     return reports
 
 
@@ -141,15 +138,14 @@ def _launch(
     machine: Machine,
     memory: Mapping[Base, NDArray[Any]],
     scalars: Mapping[Scalar, float],
-    waits: bool,
 ) -> Report:
-    """Run a launch. One that waits for the launches before it must do so before it accesses global memory."""
+    """Run a launch. One that may begin early must wait for the one before it before it accesses global memory."""
     kernel = launch.kernel
     regions = dict(_regions(launch, memory, scalars))
     arguments = [_argument(each, scalars) for each in launch.arguments]
     return machine.launch(
         kernel.text, kernel.name, launch.grid, launch.threads, launch.shared_bytes, arguments, regions,
-        arch=target(kernel.file, machine.device.arch), early=waits,
+        arch=target(kernel.file, machine.device.arch), early=launch.early,
     )  # fmt: skip
 
 
