@@ -433,13 +433,22 @@ def test_a_choice_reads_them_as_they_lie():
     np.testing.assert_allclose(C[1], as_float32(A[64:128]) @ as_float32(B), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("rows", [slice(None, None, -1), slice(0, None, 2)])
-def test_lines_at_any_distance(rows):
-    """A tensor map has no negative strides, so such operands are split."""
+LINES = {
+    "every second": (lambda A: A[::2], True),
+    "in reverse order": (lambda A: A[::-1], False),
+    "all one": (lambda A: np.broadcast_to(A[7], A.shape), False),
+    "one": (lambda A: np.lib.stride_tricks.as_strided(A, (1, A.shape[1]), (-6, A.strides[1])), True),
+}
+
+
+@pytest.mark.parametrize("lines", LINES)
+def test_lines_at_any_distance(lines):
+    """The strides of tensor maps are positive, so operands with others are split."""
+    view, direct = LINES[lines]
     A, B, _ = as_they_lie("bf16xbf16", 150, 200, 400)
-    C, report = sim.sgemm("fp16x3", None, A[rows], B, precision="fp16x3")
-    assert (report.kernel == "fastsgemm_half") is (rows.step > 0)
-    assert worst(C, A[rows], B, 1.0, 0.0, 0 * C) < 6
+    C, report = sim.sgemm("fp16x3", None, view(A), B, precision="fp16x3")
+    assert (report.kernel == "fastsgemm_half") is direct
+    assert worst(C, view(A), B, 1.0, 0.0, 0 * C) < 6
 
 
 FILLED = "mbarrier_arrive_expect_tx(full, bytes);"

@@ -221,7 +221,7 @@ def is_direct(arch: str, a: Operand, b: Operand, sym: Sym = Sym.WHOLE) -> bool:
         arch == _DIRECT and known
         and all(not each.how.trans and each.misalignment % UNIT == 0 for each in lines)
         and all(step * each.dtype.item % UNIT == 0 for each in lines for step in (each.how.ld, *each.steps))
-        and all(0 <= each.how.ld * each.dtype.item <= MOST_STRIDE for each in lines)
+        and all(each.shape[0] == 1 or 0 < each.how.ld * each.dtype.item <= MOST_STRIDE for each in lines)
     )  # fmt: skip
 
 
