@@ -28,7 +28,7 @@
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
 constexpr int BM = 128;     // rows of C per tile: 64 or 128, 64 per warpgroup
 constexpr int BN = 128;     // columns of C per tile: 16, 32, 64, 128 or 256
-constexpr int STAGES = 6;   // of the ring, (BM + BN) * 128 bytes each, twice BM with FLOAT_A: at least 4
+constexpr int STAGES = 6;   // of the ring, (BM + BN) * 128 bytes each, twice BM with FLOAT_A: at least 2
 constexpr int GROUP_M = 8;  // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;  // 1: C is column-major
 constexpr int VEC_C = 4;    // floats per store: 4 if C and ldc have 16-byte alignment and TRANS_C = 0, else 1
@@ -85,7 +85,8 @@ using Layout = StoreLayout<BM, BN, TRANS_C, VEC_C, SYM>;
 __device__ __forceinline__ void copy_tiles(const Boxes &A, const Boxes &B, Ring ring, int M, int N, int K,
                                            int part_steps, unsigned tiles, unsigned works) {
     // A box has no more lines than the matrix. What a stage holds in place of others, be it NaN, takes part
-    // only in sums past the end of C. The pieces of A are of whole boxes.
+    // only in sums past the end of C. Boxes of float32 are whole: what is left of a float there would have
+    // rows of C repaired, too.
     const int bytes = (FLOAT_A ? STAGE_A : min(BM, M) * LINE_A) + min(BN, N) * LINE_B;
     for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
         const Work work(M, N, K, part_steps, tiles, number);
@@ -97,8 +98,8 @@ __device__ __forceinline__ void copy_tiles(const Boxes &A, const Boxes &B, Ring 
             mbarrier_arrive_expect_tx(full, bytes);
 #pragma unroll
             for (int box = 0; box < LINE_A / LINE_B; ++box) {
-                // A box is never outside of the matrix as a whole. In place of such a one come the steps
-                // before, times zeros of B.
+                // No box may be outside of the matrix as a whole. In place of a second one that is, the first
+                // is copied twice. B has zeros there, and rows with an infinity are repaired anyway.
                 const int there = k + box * (STEPS / 2) < K ? box * (STEPS / 2) : 0;
                 A.copy(data + box * BM * LINE_B, k + there, work.tile.m, full);
             }

@@ -80,7 +80,7 @@ __device__ __forceinline__ typename Ring::Group multiply_pieces(float (&sum)[Rin
         for (int turn = 0; turn < 2 * CHAINS; ++turn) {
             const int half = turn / CHAINS, part = turn % CHAINS;
             float (&chain)[COUNT] = chains[turn % 2];
-            // Until then the products of the chain before the last one have these registers.
+            // With one chain for all columns, that before the last one still has the registers of the pieces.
             if (CHAINS == 1) wgmma_wait_group<1>();
             if (part == 0) pieces[half].read(a + half * BOX + warpgroup * 64 * Pieces::LINE, left);
             wgmma_wait_group<1>();

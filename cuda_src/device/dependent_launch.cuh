@@ -5,10 +5,6 @@
 // __restrict__`: for such a pointer the compiler chooses loads by the read-only path (ld.global.nc), which
 // require that nobody writes the data while the kernel runs, and moves them before the wait. The "memory"
 // clobber of the wait does not hold them back.
-//
-// A kernel that reads no results of the first can begin early, too, and fill multiprocessors on which no
-// blocks of the first are left. The kernel launched after it waits for this one only, so this one must not
-// complete before the first: the kernels of the rungs, which anything may precede, wait at their end.
 #pragma once
 
 // In the first kernel: the second may begin once every block has executed this or exited.

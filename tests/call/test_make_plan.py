@@ -60,3 +60,10 @@ def test_what_adds_parts_up_begins_early_where_the_device_can(place, early):
     halved = resolve("pipelined", PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1, SPLIT_K=2))
     launches = plan_of(place, halved, dense((64, 256), (256, 64), (64, 64))).launches
     assert [launch.early for launch in launches] == [False, early]
+
+
+@pytest.mark.parametrize(("device", "early"), [(H200, True), (A100, False)])
+def test_what_reads_another_launchs_results_may_begin_early(device, early):
+    _, *call = PLANS["rung 11"]
+    assert [launch.early for launch in plan_of(device, *call).launches[-3:]] == [early] * 3
+    assert not plan_of(device, *call).launches[0].early

@@ -5,7 +5,7 @@ import pytest
 
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 
-M, N, K = 40, 44, 48
+M, N = 40, 44
 FIRST, SHAPE = (5, 7), (20, 12)
 
 

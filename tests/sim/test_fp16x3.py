@@ -368,7 +368,7 @@ LEFT_OUT = {
     "wait at the end": ("wgmma", "wgmma_wait_group<0>();", "", UnfinishedProductError, "uses the registers"),
     "fence": ("wgmma", "wgmma_fence();", "", UnfinishedProductError, "since the last wgmma.fence"),
     "commit": ("wgmma", "wgmma_commit_group();", "", UnfinishedProductError, "uses the registers"),
-    "an arrival": ("wgmma", "4 * CONSUMERS);  // one", "3);  // one", RaceError, "which warp 3 reads"),
+    "an arrival": ("wgmma", "ring.init(4 * CONSUMERS);", "ring.init(3);", RaceError, "which warp 3 uses"),
     # blockIdx.z is 0; a constant 0 crashes NVRTC 13.0.
     "room for an arrival": ("wgmma", "mbarrier_init(full(i), 1)", "mbarrier_init(full(i), blockIdx.z)",
                             BarrierError, "once too often"),

@@ -35,7 +35,7 @@ class TensorMap(Struct, frozen=True, gc=False):
     dtype: DType
     K: int
     lines: int
-    ld: int  # elements from a line to the next: a multiple of 16 bytes, and at most MOST_STRIDE
+    ld: int  # elements from a line to the next: a multiple of 16 bytes up to MOST_STRIDE; 0 of one line
     box: int  # at most 256
 
     @property

@@ -75,7 +75,7 @@ def _copy_box(instruction: Instruction, index: int, slots: Slots, match: re.Matc
 
     def step(batch: Batch) -> None:
         maps = batch.gather(batch.registers[map_of])
-        corners = np.stack([batch.gather(batch.registers[slot].view(np.int32)) for slot in coordinates], axis=1)
+        corners = np.stack([batch.read(slot, np.int32) for slot in coordinates], axis=1)
         rows, places, barriers = batch.gather(batch.row), to(batch), counted_by(batch)
         for nth, (row, place, first) in enumerate(zip(rows, places, maps, strict=True)):
             try:

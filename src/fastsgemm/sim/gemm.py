@@ -134,9 +134,12 @@ def run(plan: Plan, machine: Machine, arrays: Mapping[Base, NDArray[Any]], alpha
 
 
 def _launch(
-    launch: Launch, machine: Machine, memory: Mapping[Base, NDArray[Any]], scalars: Mapping[Scalar, float]
+    launch: Launch,
+    machine: Machine,
+    memory: Mapping[Base, NDArray[Any]],
+    scalars: Mapping[Scalar, float],
 ) -> Report:
-    """Run a launch. One that begins early must wait for the launches before it before it accesses global memory."""
+    """Run a launch. One that may begin early must wait for the one before it before it accesses global memory."""
     kernel = launch.kernel
     regions = dict(_regions(launch, memory, scalars))
     arguments = [_argument(each, scalars) for each in launch.arguments]

@@ -6,7 +6,7 @@ that waits for a memory barrier takes over the knowledge of the warps that arriv
 barrier counted. At a barrier of the block, every warp takes over the knowledge of all.
 
 A bulk copy is an access by its memory barrier at the end of the barrier's current phase. So a warp must wait for that
-phase before it reads the data, and a warp must know of all reads of the old data before it starts a copy.
+phase before it uses the data, and a warp must know of all accesses to the old data before it starts a copy.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Block:
     known: Array  # (warps, agents)
     writer: Array  # the agent that wrote each unit
     written_at: Array
-    read_at: Array  # (units, warps)
+    accessed_at: Array  # (units, warps): by warps, and by products on their behalf
     readers: Array = field(init=False)  # products in flight that read each unit
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class MemoryBarriers:
         SharedAccessError
             A memory barrier lies where the copy goes.
         RaceError
-            The lane has not waited for a read of the old data, or for the copy that wrote it.
+            The lane has not waited for an access to the old data, or for the copy that wrote it.
         """
         lane = int(lanes.executing[nth])
         block, barrier, warp = self._find(lanes, at, nth, lane, address)
@@ -138,11 +138,9 @@ class MemoryBarriers:
         known = block.known[warp]
         if block.readers[units].any():
             self._race(lanes, at, nth, start, "which a product in flight reads")
-        unordered = (block.read_at[units] > known[: self._warps]).any(axis=0)
+        unordered = (block.accessed_at[units] > known[: self._warps]).any(axis=0)
         if unordered.any():
-            self._race(
-                lanes, at, nth, start, f"which warp {int(np.argmax(unordered))} reads, and has not waited for it"
-            )
+            self._race(lanes, at, nth, start, f"which warp {int(np.argmax(unordered))} uses, and has not waited for it")
         writer = block.writer[units]
         if ((writer != _NOBODY) & (known[writer] < block.written_at[units])).any():
             self._race(lanes, at, nth, start, "to which another copy is in flight")
@@ -172,17 +170,16 @@ class MemoryBarriers:
             lanes.fail(RaceError, at, nth, what)
         return written
 
-    def note_read(self, lanes: Lanes, addresses: Array) -> None:
-        """Note that the lanes that execute read at these addresses, themselves."""
-        for block, _, warps, units in self._of_blocks(lanes, addresses):
-            block.read_at[units, warps] = block.known[warps, warps]
+    def access(self, lanes: Lanes, addresses: Array) -> Array:
+        """Note that the lanes that execute read or write at these addresses, themselves.
 
-    def in_flight(self, lanes: Lanes, addresses: Array) -> Array:
-        """Return which executing lanes are where a bulk copy goes that their warp has not waited for."""
+        Return which of them are where a bulk copy goes that their warp has not waited for.
+        """
         flying = np.zeros(len(addresses), np.bool_)
         for block, here, warps, units in self._of_blocks(lanes, addresses):
             writer = block.writer[units]
             flying[here] = (writer != _NOBODY) & (block.known[warps, writer] < block.written_at[units])
+            block.accessed_at[units, warps] = block.known[warps, warps]
         return flying
 
     def _of_blocks(self, lanes: Lanes, addresses: Array) -> Iterator[tuple[_Block, Array, Array, Array]]:
@@ -200,7 +197,7 @@ class MemoryBarriers:
         """Note that a product has read these units on behalf of these warps of its block."""
         block = self._blocks[row]
         block.readers[units] -= 1
-        block.read_at[units[:, None], warps] = block.known[warps, warps]
+        block.accessed_at[units[:, None], warps] = block.known[warps, warps]
 
     def finish(self, lanes: Lanes) -> None:
         """Check that every bulk copy has landed when the blocks end.
@@ -222,8 +219,8 @@ class MemoryBarriers:
         units = -(-self._size // UNIT)
         known = np.zeros((self._warps, self._warps + _MOST), np.int64)
         known[np.arange(self._warps), np.arange(self._warps)] = 1
-        read_at = np.zeros((units, self._warps), np.int64)
-        return _Block({}, known, np.full(units, _NOBODY, np.int64), np.zeros(units, np.int64), read_at)
+        accessed_at = np.zeros((units, self._warps), np.int64)
+        return _Block({}, known, np.full(units, _NOBODY, np.int64), np.zeros(units, np.int64), accessed_at)
 
     def _warp(self, lanes: Lanes, lane: int) -> int:
         return int(lanes.thread[lane]) // WARP

@@ -60,8 +60,6 @@ class SharedMemory:
         self._check_updates(lanes, at, address, units, me, "reads")
         writer = self._writer[units]
         self._refuse(lanes, at, address, _others(writer, me), writer, "reads", "wrote")
-        if self._mbarriers:
-            self._mbarriers.note_read(lanes, address)
         reader = self._reader[units]
         self._reader[units] = me
         last = self._reader[units]
@@ -261,9 +259,10 @@ class SharedMemory:
         return units
 
     def _check_in_flight(self, lanes: Lanes, at: Instruction, address: Array, units: Array) -> None:
+        """Check that no copy goes where the lanes access memory; the memory barriers note that they do."""
         flying = self._in_flight[units]
         if self._mbarriers:
-            flying = flying | self._mbarriers.in_flight(lanes, address)[:, None]
+            flying = flying | self._mbarriers.access(lanes, address)[:, None]
         if flying.any():
             nth = first_lane(flying)
             what = f"touches shared memory at {address[nth]} while an asynchronous copy to it is in flight"

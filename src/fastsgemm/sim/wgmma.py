@@ -3,7 +3,7 @@
 The result is computed at once; `fastsgemm.sim.products` sees to it that nobody uses it, or overwrites the tiles, before
 the warpgroup has waited. Known are tiles with k contiguous and a swizzle of 128 or 64 bytes, which is that of their
 rows. A tile at the end of an operand may lack lines. A device finds in their place what shared memory held before; here
-that is NaN where no copy ever wrote, so a kernel that stores what comes of it is found out.
+that is NaN where no bulk copy ever wrote, so a kernel that stores what comes of it is found out.
 """
 
 from __future__ import annotations

@@ -184,8 +184,9 @@ def _read_rate(known: Rates, tiles: Sequence[Tile], timer: Timer, dtypes: Dtypes
     problem = Problem(_READ, config.BN, _LONG, "NN" if dtypes.are_float32 else "NT", dtypes=dtypes)
     idle = replace(tile, step_us=0.0, tile_us=0.0)
     rest, computed = (_predicted_us(known, one, config, problem) for one in (idle, tile))
-    computing, us = computed - rest, timer.device(config, problem, _NEITHER) - rest
-    reading = max(_LEAST, us**heuristics.OVERLAP - computing**heuristics.OVERLAP) ** (1 / heuristics.OVERLAP)
+    norm = heuristics.OVERLAP
+    both, computing = max(_LEAST, timer.device(config, problem, _NEITHER) - rest), computed - rest
+    reading = max(_LEAST**norm, both**norm - computing**norm) ** (1 / norm)
     moved = blocks_of(problem.K) * (problem.M * line_bytes(dtypes.a) + problem.N * line_bytes(dtypes.b))
     return _rate(moved, reading)
 
