@@ -276,12 +276,7 @@ LEFT_OUT = {  # of the products of two 16-bit operands
 def test_what_must_not_be_left_out(what, monkeypatch):
     old, new, error, message = LEFT_OUT[what]
     arch, config = KERNELS["wgmma"]
-
-    def edit(text):
-        assert old in text
-        return text.replace(old, new)
-
-    kernel_texts.change(monkeypatch, edit, "11_fp16x3.cu")
+    kernel_texts.replace(monkeypatch, old, new, "11_fp16x3.cu")
     A, B, C = problem("bf16xbf16", config.BM, config.BN, 1500)
     with pytest.raises(error, match=message):
         rung_11.multiply(A, B, 1.0, 0.0, C, config, rung_11.machine(arch))
@@ -469,12 +464,7 @@ DIRECT_LEFT_OUT = {
 @pytest.mark.parametrize("what", DIRECT_LEFT_OUT)
 def test_what_must_not_be_left_out_as_they_lie(what, monkeypatch):
     old, new, error, message = DIRECT_LEFT_OUT[what]
-
-    def edit(text):
-        assert old in text
-        return text.replace(old, new)
-
-    kernel_texts.change(monkeypatch, edit, "11_half.cu")
+    kernel_texts.replace(monkeypatch, old, new, "11_half.cu")
     machine = rung_11.machine("sm_90", multiprocessors=1)
     A, B, C = as_they_lie("bf16xbf16", 130, 16, 2048)
     with pytest.raises(error, match=message):
@@ -497,12 +487,7 @@ PIECES_LEFT_OUT = {
 @pytest.mark.parametrize("what", PIECES_LEFT_OUT)
 def test_what_must_not_be_left_out_with_pieces(what, monkeypatch):
     old, new, error, message = PIECES_LEFT_OUT[what]
-
-    def edit(text):
-        assert old in text
-        return text.replace(old, new)
-
-    kernel_texts.change(monkeypatch, edit, "11_half.cu")
+    kernel_texts.replace(monkeypatch, old, new, "11_half.cu")
     A, B, C = as_they_lie("f32xbf16", 64, 128, 1048)
     width = 64 if what == "wait for the pieces before" else 128
     with pytest.raises(error, match=message):
@@ -516,11 +501,7 @@ def test_what_must_not_be_left_out_with_pieces(what, monkeypatch):
     ("return row % 4 * 2 + row / 4;", "return row;", "f32xbf16"),
 ])  # fmt: skip
 def test_another_swizzle_is_another_product(old, new, pair, monkeypatch):
-    def edit(text):
-        assert old in text
-        return text.replace(old, new)
-
-    kernel_texts.change(monkeypatch, edit, "11_half.cu")
+    kernel_texts.replace(monkeypatch, old, new, "11_half.cu")
     A, B, C = as_they_lie(pair, 64, 16, 128)
     directly(A, B, 1.0, 0.0, C, DIRECT["few rows"])
     assert worst(C, A, B, 1.0, 0.0, 0 * C) > 1000

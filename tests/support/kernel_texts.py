@@ -20,6 +20,17 @@ def change(monkeypatch, edit, file=None):
     monkeypatch.setattr(source, "with_constants", with_constants)
 
 
+def replace(monkeypatch, old, new, file):
+    """Replace a part of the text of the kernel in a file."""
+
+    def edit(text):
+        if old not in text:
+            raise ValueError(f"{old!r} is not there")  # no AssertionError, which may be expected
+        return text.replace(old, new)
+
+    change(monkeypatch, edit, file)
+
+
 def restore(monkeypatch):
     """Let all kernels have their own texts again."""
     monkeypatch.setattr(source, "with_constants", _REAL)
