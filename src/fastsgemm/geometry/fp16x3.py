@@ -15,7 +15,7 @@ from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, HalfConfig
 from fastsgemm.geometry.grid import triangle_tiles
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.matrix import Operand
-from fastsgemm.geometry.tensor_map import MOST_STRIDE, UNIT
+from fastsgemm.geometry.tensor_map import MOST_STRIDE, PERIOD, UNIT
 from fastsgemm.problem import DType, Dtypes, Sym
 
 BLOCK_K = 32  # steps of k in the 128 bytes of a line
@@ -30,7 +30,7 @@ _DIRECT = "sm_90"  # the architecture of 11_half.cu
 _LEAST_STAGES = 2  # of its ring
 _WIDEST_MIXED = 128  # columns of a tile whose other operand is float32
 _SCRATCH_BYTES = 1280  # through which a warp of 11_fp16x3.cu stores, where its rows of a stage have too few
-_SWIZZLE_PERIOD, _BARRIER_BYTES = 1024, 16  # of 11_fp16x3.cu: where tiles begin, and the two barriers of a stage
+_BARRIER_BYTES = 16  # of the two barriers of a stage
 _QUAD = 4  # columns of C that a thread of reduce_fp16x3.cu has
 
 # Blocks of k: a part of K is a multiple of it. The product on sm_90 takes PROMOTE_STAGES blocks at a time, 1 or 2, and
@@ -203,8 +203,8 @@ def ring(config: TileConfig, dtypes: Dtypes) -> tuple[int, int]:
         return stages, stages * stage
     # Of each warp that multiplies: in 11_fp16x3.cu its rows of a stage may serve.
     scratch = config.BM // 16 * _SCRATCH_BYTES if dtypes.a or isinstance(config, HalfConfig) else 0
-    stages = (config.shared_bytes - _SWIZZLE_PERIOD - scratch) // (stage + _BARRIER_BYTES)
-    return stages, _SWIZZLE_PERIOD + stages * (stage + _BARRIER_BYTES) + scratch
+    stages = (config.shared_bytes - PERIOD - scratch) // (stage + _BARRIER_BYTES)
+    return stages, PERIOD + stages * (stage + _BARRIER_BYTES) + scratch
 
 
 def is_direct(arch: str, a: Operand, b: Operand, sym: Sym = Sym.WHOLE) -> bool:

@@ -66,13 +66,10 @@ def unpacked(data: bytes) -> TensorMap:
         It was not.
     """
     words = _WORDS.unpack(data)
-    kind = words[1] & 15 << 7
-    dtypes = [dtype for dtype, bits in _TYPES.items() if bits == kind]
     step = words[1] >> _WORD | words[3] >> _WORD << _WORD
-    for dtype in dtypes:
-        found = TensorMap(
-            dtype, (words[4] & _LOW) + 1, (words[4] >> _WORD) + 1, step * UNIT // dtype.item, words[7] + 1
-        )
+    K, lines = (words[4] & _LOW) + 1, (words[4] >> _WORD) + 1
+    for dtype in DType:
+        found = TensorMap(dtype, K, lines, step * UNIT // dtype.item, words[7] + 1)
         if found.packed == data:
             return found
     raise ValueError("this is no tensor map of such a matrix")

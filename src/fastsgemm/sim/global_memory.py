@@ -143,8 +143,7 @@ class GlobalMemory:
             The access is not allowed, or the launch may write what is copied.
         """
         if lanes.unwaited is not None and not to_l2 and lanes.gather(lanes.unwaited)[nth]:
-            what = f"accesses {self.describe(int(address[0]))} and has not waited for the launch before"
-            lanes.fail(RaceError, at, nth, what)
+            self._refuse_early(lanes, at, nth, int(address[0]))
         position, inside = self._positions(address, size)
         units = position[:, None] // self.grain + np.arange(size // self.grain)
         if inside is not None and not inside.all():
@@ -280,8 +279,9 @@ class GlobalMemory:
 
     def _check(self, lanes: Lanes, at: Instruction, address: Array, size: int, wanted: int) -> tuple[Array, Array]:
         """Return the index of each access in units of its size, and its entry in the map."""
-        if lanes.unwaited is not None:
-            self._check_waited(lanes, at, address, lanes.unwaited)
+        if lanes.unwaited is not None and (early := lanes.gather(lanes.unwaited)).any():
+            nth = int(np.argmax(early))
+            self._refuse_early(lanes, at, nth, int(address[nth]))
         if (address % np.uint64(size)).any():
             nth = first_lane(address % np.uint64(size))
             what = f"accesses {size} bytes at {self.describe(int(address[nth]))}, which is not a multiple of {size}"
@@ -300,13 +300,9 @@ class GlobalMemory:
             self._refuse(lanes, at, nth, int(address[nth]), size, error)
         return position // size, flags[:, 0]
 
-    def _check_waited(self, lanes: Lanes, at: Instruction, address: Array, unwaited: Array) -> None:
-        """Check that the lanes that execute have waited for the launch before."""
-        early = lanes.gather(unwaited)
-        if early.any():
-            nth = int(np.argmax(early))
-            what = f"accesses {self.describe(int(address[nth]))} and has not waited for the launch before"
-            lanes.fail(RaceError, at, nth, what)
+    def _refuse_early(self, lanes: Lanes, at: Instruction, nth: int, address: int) -> None:
+        what = f"accesses {self.describe(address)} and has not waited for the launch before"
+        lanes.fail(RaceError, at, nth, what)
 
     def _check_read_only(self, lanes: Lanes, at: Instruction, address: Array, flags: Array) -> None:
         """Check that nobody may write, while the kernel runs, what is read by the read-only path.
