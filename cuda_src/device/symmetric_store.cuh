@@ -2,6 +2,7 @@
 // they always do; where the tile meets the diagonal, this takes WarpStore, which looks at each element.
 // Columns go to C as rows of the transpose.
 #pragma once
+#include "device/pipelined_copy.cuh"
 #include "device/raster.cuh"
 #include "device/shared_memory.cuh"
 #include "device/source.cuh"
@@ -9,8 +10,10 @@
 #include "device/triangle.cuh"
 #include "device/warp_store.cuh"
 
-// The store of the transpose. A thread has TM neighbours of a row of it; each warp lays its own rows through
-// shared memory, and its lanes then store neighbours, up to 16 bytes each. It waits for no other warp.
+// The store of the transpose. A thread has TM neighbours of a row of it in each sub-tile; each warp lays its
+// own rows through shared memory, and its lanes then store neighbours, up to 16 bytes each. It waits for no
+// other warp. Rows are as long as they can be: where one begins or ends inside of 32 bytes, the memory reads
+// what it does not write.
 //
 // Traits: TM, TN, WNITER, WSUBM, WSUBN, ROWS, COLS, THREADS_PER_SLICE, SCRATCH_BYTES (of shared memory), SYM.
 template <class Traits, int VEC_C>
@@ -19,23 +22,22 @@ struct MirroredStore {
     static constexpr int WSUBM = Traits::WSUBM, WSUBN = Traits::WSUBN;
     static constexpr int ROWS = Traits::ROWS, COLS = Traits::COLS;
     static constexpr Triangle TRIANGLE = upper_of(Traits::SYM);
-    static constexpr int VEC = TM % 4 ? 1 : VEC_C;         // floats of a store
-    static constexpr int WRITTEN = TM % 4 ? TM : 4;        // floats that go to shared memory together
-    static constexpr int ACROSS = WSUBN / TN;              // lanes with the same rows of the sub-tile
-    static constexpr int PITCH = (WSUBM + 3) / 4 * 4 + 4;  // floats from one column to the next, there
-    static constexpr int LANES = WSUBM / VEC;              // that store a column
-    static constexpr int COLUMNS = ROWS / TM * COLS;       // of every lane, in all its sub-tiles
-    static constexpr int COLUMN = ACROSS * PITCH;          // floats of one column of every lane
+    static constexpr int VEC = TM % 4 ? 1 : VEC_C;   // floats of a store
+    static constexpr int WRITTEN = TM % 4 ? TM : 4;  // floats that go to shared memory together
+    static constexpr int ACROSS = WSUBN / TN;        // lanes with the same rows of the sub-tile
     static constexpr int SHARE = WarpStore<Traits, Triangle::LOWER>::SHARE;  // floats of a warp
 
-    // As many columns of a thread as fit into the warp's share of shared memory go through in one pass.
-    static __device__ constexpr int columns_per_pass() {
-        for (int columns = COLUMNS; columns > 0; --columns)
-            if (COLUMNS % columns == 0 && columns * COLUMN <= SHARE) return columns;
-        return 0;
-    }
-    static constexpr int PASS = columns_per_pass();
-    static_assert(PASS > 0, "a column of every thread fits into shared memory");
+    // What goes through shared memory in one pass: PASS columns of GROUP of the lanes across, each of HEIGHT
+    // floats, those of so many SUBTILES.
+    static constexpr int SUBTILES = divisor(ROWS / TM, larger(1, (SHARE / ACROSS / 4 * 4 - 4) / WSUBM));
+    static constexpr int HEIGHT = SUBTILES * WSUBM;
+    static constexpr int PITCH = (HEIGHT + 3) / 4 * 4 + 4;  // floats from one column to the next, there
+    static_assert(PITCH <= SHARE, "a column fits into shared memory");
+    static constexpr int GROUP = divisor(ACROSS, SHARE / PITCH);
+    static constexpr int COLUMN = GROUP * PITCH;                 // floats of one column of each lane
+    static constexpr int COLUMNS = ROWS / TM / SUBTILES * COLS;  // of each lane
+    static constexpr int PASS = divisor(COLUMNS, SHARE / COLUMN);
+    static constexpr int LANES = HEIGHT / VEC;  // that store a column
 
     // Write the columns of a pass, from `first` on, times `scale` to this lane's place in shared memory. The
     // products need not be in neighbouring registers before, as vectors of accumulators would have to be.
@@ -45,12 +47,14 @@ struct MirroredStore {
         for (int each = 0; each < COLUMNS; each += PASS) {
             if (first != each) continue;
 #pragma unroll
-            for (int e = 0; e < PASS * TM; e += WRITTEN) {
-                const int column = each + e / TM, i = column / COLS * TM + e % TM, j = column % COLS;
+            for (int e = 0; e < PASS * SUBTILES * TM; e += WRITTEN) {
+                const int column = each + e / (SUBTILES * TM), below = e % (SUBTILES * TM);
+                const int i = column / COLS * SUBTILES * TM + below, j = column % COLS;
                 float values[WRITTEN];
 #pragma unroll
                 for (int k = 0; k < WRITTEN; ++k) values[k] = __fmul_rn(scale, acc[i + k][j]);
-                store_shared<WRITTEN>(mine + 4 * (e / TM * COLUMN + e % TM), values);
+                const int to = (column - each) * COLUMN + below / TM * WSUBM + below % TM;
+                store_shared<WRITTEN>(mine + 4 * to, values);
             }
         }
     }
@@ -94,32 +98,35 @@ struct MirroredStore {
                                                  long long ldc, const Old &values) {
         const int lane = threadIdx.x % 32;
         float *const shared = scratch + threadIdx.x % Traits::THREADS_PER_SLICE / 32 * SHARE;
-        const unsigned mine = shared_address(shared + lane % ACROSS * PITCH + lane / ACROSS * TM);
-        const auto store_pass = [&](bool reads_old, int first) {
+        const unsigned mine = shared_address(shared + lane % GROUP * PITCH + lane / ACROSS * TM);
+        const auto store_pass = [&](bool reads_old, int first, int group) {
 #pragma unroll 2
             for (int column = 0; column < PASS; ++column) {
                 const int of_lane = (first + column) % COLS;
-                const int to_m = m + (first + column) / COLS * WSUBM;
-                const int to_n = n + of_lane / TN * WSUBN + of_lane % TN;
-#pragma unroll
-                for (int e = 0; e < ACROSS * LANES; e += 32) {
+                const int to_m = m + (first + column) / COLS * HEIGHT;
+                const int to_n = n + of_lane / TN * WSUBN + group * TN + of_lane % TN;
+#pragma unroll 4
+                for (int e = 0; e < GROUP * LANES; e += 32) {
                     const int right = (e + lane) % LANES * VEC, down = (e + lane) / LANES;
                     const int row = to_n + down * TN, col = to_m + right;
-                    if (row < own.n || row >= N || col < own.m || col >= N) continue;
+                    if (e + lane >= GROUP * LANES || row < own.n || row >= N || col < own.m || col >= N)
+                        continue;
                     store_vector(shared + column * COLUMN + down * PITCH + right, row, col, reads_old, alpha,
                                  beta, C + row * ldc + col, values);
                 }
             }
         };
 #pragma unroll 1
-        for (int first = 0; first < COLUMNS; first += PASS) {
-            if (first) __syncwarp();  // the lanes have read the pass before
-            write_pass(mine, acc, first, beta == 0.0f ? alpha : 1.0f);
+        for (int pass = 0; pass < COLUMNS * (ACROSS / GROUP); pass += PASS) {
+            const int first = pass % COLUMNS, group = pass / COLUMNS * GROUP;
+            if (pass) __syncwarp();  // the lanes have read the pass before
+            if (lane % ACROSS / GROUP * GROUP == group)
+                write_pass(mine, acc, first, beta == 0.0f ? alpha : 1.0f);
             __syncwarp();  // the lanes have written
             if (beta == 0.0f)
-                store_pass(false, first);
+                store_pass(false, first, group);
             else
-                store_pass(true, first);
+                store_pass(true, first, group);
         }
     }
 };

@@ -61,8 +61,8 @@ def test_calls_are_timed_alone_and_between_other_operators(run, tmp_path, monkey
     monkeypatch.setattr(calls, "ROUNDS", (1, 1))
     status, measured = in_small(run, tmp_path, "calls")
     assert status == 0
-    assert len(measured["calls"]["calls"]) == 13
-    for row in measured["calls"]["calls"]:
+    assert len(measured["calls on CPU"]["calls"]) == 13
+    for row in measured["calls on CPU"]["calls"]:
         assert {*row["host_us"]} == {"PyTorch", "ieee", "fp16x3"}
         assert all(us["alone"] > 0 for us in row["host_us"].values())
 
@@ -90,16 +90,20 @@ def test_products_that_differ_are_an_error(harness, monkeypatch):
         harness.measure({"one product": lambda device: lambda: x @ x}, "cpu", 0)
 
 
-def test_a_program_is_built_anew_with_the_same_random_numbers(harness, monkeypatch):
+@pytest.mark.parametrize("apart", [False, True])
+def test_each_kind_has_a_build_with_the_same_random_numbers_and_all_are_timed_on_the_first(harness, monkeypatch, apart):
     monkeypatch.setattr(harness, "TURNS", (2, 2))
-    built = []
+    built, ran = [], []
 
     def build(device):
-        built.append(torch.rand(4, 4))
-        return lambda: built[-1] @ built[-1]
+        x, number = torch.rand(4, 4), len(built)
+        built.append(x)
+        return lambda: ran.append(number) or x @ x
 
-    (case,) = harness.measure({"one product": build}, "cpu", 0)["cases"]
+    (case,) = harness.measure({"one product": build}, "cpu", 0, apart=apart)["cases"]
     assert len(built) == 3 and all(torch.equal(each, built[0]) for each in built)
+    more = harness.WARMED + 2 * (harness.WARM_UP + harness.TIMED)
+    assert [ran.count(number) for number in range(3)] == ([1 + more] * 3 if apart else [1 + 3 * more, 1, 1])
     assert case["steps"] == 2 * harness.TIMED and case["device_ms"] == {}
 
 

@@ -77,7 +77,7 @@ class TestTorch:
             (OverlapError, r"elements of C share memory", A, B, C[:1].expand(4, 4)),
             (OverlapError, r"C shares memory with A", C, B, C),
             (OverlapError, r"C shares memory with B", A[:2, :4], C, C[2:]),
-            (DeviceMismatchError, "A on cuda:0, B on the host, C on cuda:0", A, B.cpu(), C),
+            (DeviceMismatchError, f"A on {A.device}, B on the host, C on {C.device}", A, B.cpu(), C),
         ):
             with pytest.raises(error, match=message):
                 sgemm(a, b, C=c)

@@ -31,6 +31,9 @@ CONFIGS = {
     "high": dataclasses.replace(SMALL, BM=64, BN=32, WM=32, WN=32, WNITER=2, TM=4, TN=4, GROUP_M=3),
     "neither divides": dataclasses.replace(SMALL, BM=96, BN=64, BK=24, TM=8, TN=4, WM=32, WN=64, WNITER=2, CP_ASYNC=1),
     "two sub-tiles": dataclasses.replace(SMALL, BM=64, BN=64, WM=32, WN=64, WNITER=1),
+    "three sub-tiles": dataclasses.replace(SMALL, BM=48, BN=128, WM=48, WN=64, WNITER=2),
+    "sub-tiles in pairs": dataclasses.replace(SMALL, BM=64, BN=64, TN=1, WM=32, WN=32),  # more do not fit at once
+    "lanes in halves": dataclasses.replace(SMALL, BM=128, BN=128, TM=16, WM=32, WN=64),  # not even one column of all
     "two columns": dataclasses.replace(SMALL, TM=2, TN=2, WM=16, WN=16, WNITER=1),
     "sixteen rows": dataclasses.replace(SMALL, BM=64, BN=64, BK=16, TM=16, TN=4, WM=64, WN=32, WNITER=1),
     "sliced": dataclasses.replace(SMALL, BK=16, SLICED_K=2),
@@ -247,8 +250,16 @@ def test_half_the_work_and_whole_sectors():
     assert split.total.stores["C"].sectors <= 4 * 256 * 256 // 32 + 2 * 256
 
 
+def test_rows_of_the_transpose_are_as_long_as_a_warp_tile():
+    """Rows that begin anywhere: a row of 48 floats touches 7 sectors, or 8; three of 16 would touch 8 to 9."""
+    A, C = drawn(193, 64), np.empty((193, 193), np.float32)
+    report, _ = compare(CONFIGS["three sub-tiles"], A, A.T, C, UPPER)
+    assert report.total.stores["C"].sectors <= 193 * 194 // 2 // 48 * 8 + 193
+
+
 BARRIERS = {  # of which so many are in the source
-    "if (first) __syncwarp();  // the lanes have read the pass before": 2,
+    "if (first) __syncwarp();  // the lanes have read the pass before": 1,
+    "if (pass) __syncwarp();  // the lanes have read the pass before": 1,
     "__syncwarp();  // the lanes have written": 2,
     "__syncwarp();  // the lanes have read what the next store overwrites": 1,
     "if constexpr (VEC == 1 || SYM) __syncthreads();": 1,

@@ -16,11 +16,12 @@ def texts(programs: Mapping[str, Data] | None) -> dict[str, str]:
     Parameters
     ----------
     programs : mapping, optional
-        What each program measured, by its name; if it was timed in turns, ``NAME on DEVICE``.
+        What each program measured, by ``NAME on DEVICE``.
     """
     programs = programs or {}
     single = {
-        name: _text(table, programs[program]) if program in programs else NOT_MEASURED
+        name: "\n\n".join(_text(table, run) for key, run in programs.items() if key.startswith(f"{program} on "))
+        or NOT_MEASURED
         for name, (program, table) in _TABLES.items()
     }
     timed = {name: program for name, program in programs.items() if "cases" in program}

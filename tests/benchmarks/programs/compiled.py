@@ -6,6 +6,7 @@ from itertools import count
 import torch
 from mlp import LAYERS, trained
 
+APART = True  # what is compiled depends on the switch
 _copies = count()
 
 

@@ -67,7 +67,7 @@ def training(model, loss, lr=1e-4):
     return step
 
 
-def measure(cases, device, seconds, tolerance=TOLERANCE):
+def measure(cases, device, seconds, tolerance=TOLERANCE, apart=False):
     """Measure every case of a program.
 
     Parameters
@@ -80,6 +80,9 @@ def measure(cases, device, seconds, tolerance=TOLERANCE):
     seconds : float
         To spend on timing all cases together. A few turns are taken even if they need more.
     tolerance : float
+    apart : bool
+        Each kind of products has a build of its own, because what torch.compile makes depends on the switch. Else the
+        three take turns on one build: two builds of one program differ by up to a tenth where the host is the limit.
 
     Returns
     -------
@@ -93,7 +96,8 @@ def measure(cases, device, seconds, tolerance=TOLERANCE):
     ValueError
         Results differ by more than the tolerance.
     """
-    return {"cases": [_case(what, build, device, seconds / len(cases), tolerance) for what, build in cases.items()]}
+    share = seconds / len(cases)
+    return {"cases": [_case(what, build, device, share, tolerance, apart) for what, build in cases.items()]}
 
 
 def wait(device):
@@ -101,13 +105,13 @@ def wait(device):
         torch.cuda.synchronize()
 
 
-def _case(what, build, device, seconds, tolerance):
+def _case(what, build, device, seconds, tolerance, apart):
     began = time.perf_counter()
     measured = {"what": what, "difference": {}, "share": {}, "calls": {}, "passed_on": {}}
     steps = {}
     for name in PRODUCTS:
         torch.manual_seed(0)
-        step = steps[name] = build(device)
+        step = build(device)
         if name == "PyTorch":
             with torch.compiler.set_stance("force_eager"), _Recorder() as met:
                 plain = _tensors(step())
@@ -121,10 +125,11 @@ def _case(what, build, device, seconds, tolerance):
             measured["difference"][name], measured["share"][name] = difference, report.share
             measured["calls"][name] = report.calls
             measured["passed_on"][name] = sorted({f"{line.operator}: {line.reason}" for line in report.passed_on})
+        steps[name] = step if apart else steps.get("PyTorch", step)
         with products(name, device):
             for _ in range(WARMED):
-                step()
-    del plain
+                steps[name]()
+    del plain, step
     ready = time.perf_counter()
     measured |= _in_turns(steps, device, seconds)
     ms = ", ".join(f"{name} {t:.2f} ms" for name, t in measured["ms"].items())

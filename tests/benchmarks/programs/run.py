@@ -53,7 +53,7 @@ def main(arguments=None):
         began = time.perf_counter()
         print(name, flush=True)
         try:
-            measured[_key(name, about)] = about | _measure(name, given)
+            measured[f"{name} on {about['device']}"] = about | _measure(name, given)
         except SkipTest as reason:
             print(f"  skipped: {reason}", flush=True)
             continue
@@ -65,13 +65,8 @@ def main(arguments=None):
         print(f"  took {time.perf_counter() - began:.0f} s", flush=True)
         if given.json:
             given.json.write_text(json.dumps(measured, indent=1) + "\n")
-    _print([measured[key] for key in (_key(name, about) for name in given.programs) if key in measured])
+    _print([measured[key] for name in given.programs if (key := f"{name} on {about['device']}") in measured])
     return int(failed)
-
-
-def _key(name, about):
-    """Return where JSON has a program: steps are timed on several devices, and what else is shown was on one."""
-    return name if name in OTHERS else f"{name} on {about['device']}"
 
 
 def _measure(name, given):
@@ -85,7 +80,8 @@ def _measure(name, given):
     if name in OTHERS:
         return program.measure(given.device, given.small, given.seconds)
     tolerance = getattr(program, "TOLERANCE", harness.TOLERANCE)
-    return harness.measure(program.cases(given.small), given.device, given.seconds, tolerance)
+    apart = getattr(program, "APART", False)
+    return harness.measure(program.cases(given.small), given.device, given.seconds, tolerance, apart)
 
 
 def _print(programs):
