@@ -31,6 +31,7 @@ from fastsgemm import device, sgemm
 from fastsgemm.bench import suite
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.measure import cublas, machine
+from fastsgemm.measure.stopwatch import turns
 
 SIZES = [(n, n) for n in (1024, 2048, 3000, 4096, 5000, 8192)] + [(4096, 65536), (1000, 20000)]
 ORDERS = {  # storage of A, and of C
@@ -87,16 +88,17 @@ def medians(calls: Sequence[Callable[[], Any]], seconds: float) -> list[float]:
     events: list[list[tuple[Any, Any]]] = [[] for _ in calls]
     for call in calls:
         call(), call()
+    orders = turns(len(calls))
     began, runs = time.perf_counter(), 0
     while runs < LEAST_RUNS or time.perf_counter() - began < seconds * len(calls):
-        for call, seen in zip(calls, events, strict=True):
+        for number in next(orders):
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             torch.cuda._sleep(LAUNCH_CYCLES)
             flushed.zero_()
             begin.record()
-            call()
+            calls[number]()
             end.record()
-            seen.append((begin, end))
+            events[number].append((begin, end))
         torch.cuda.synchronize()
         runs += 1
     return [statistics.median(begin.elapsed_time(end) for begin, end in seen) for seen in events]
