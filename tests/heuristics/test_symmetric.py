@@ -44,6 +44,13 @@ def test_it_is_predicted_to_be_no_slower_than_the_whole_product(n, K, layout):
         assert one.ms <= next(way.ms for way in compared if way.name == "as they lie")
 
 
+def test_storing_twice_is_no_second_start_of_a_kernel():
+    """Of an H100, 1942 x 86: 19.6 us for one triangle, 25.3 us for the whole product; a kernel that does nothing: 4."""
+    assert chosen(Problem(1942, 1942, 86, "NT")).triangle
+    one, whole = (chosen(Problem(64, 64, 64, layout)) for layout in ("NN", "NT"))
+    assert one.triangle and not whole.triangle and 0 < one.ms - whole.ms < 0.003
+
+
 @pytest.mark.parametrize("layout", ["NN", "TT"])
 def test_a_declared_result_is_always_one_triangle(layout):
     for n in (4, 100, 3000):

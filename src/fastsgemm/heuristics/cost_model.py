@@ -218,8 +218,12 @@ class CostModel:
         ends = self._tables.ends(p.table, o.column, 1 + LIGHTEST if self._any_narrow else 1 + LIGHTER)
         lines = ends[TERMS:].reshape(-1, 3, ends.shape[1])
         stored = lines[:, 2]
-        if any(one.stores > 1.0 for one in each):  # the transposed store takes about as long as the other
-            once, stored = once * p.stores, stored * p.stores
+        if any(one.stores > 1.0 for one in each):
+            # The transposed store takes about as long, without a second start. With a split K the start makes up for
+            # what is not known: the parts are stored once, and what adds them up stores twice.
+            again = (p.stores - 1.0) * (1.0 - o.split) * self._tables.start
+            once, stored = once * p.stores - again, stored * p.stores
+            stored[FULL] -= again
         lighter = np.minimum(np.maximum(1.0 - last, 0.0), 1.0 - 1.0 / SPARSE)
         k_steps, of_steps = step * depth + extra * bent, lines[:, 0] * depth + lines[:, 1] * bent
         ms = _of_waves(waves, lighter, k_steps + once, of_steps + stored)

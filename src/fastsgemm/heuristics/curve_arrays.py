@@ -73,7 +73,8 @@ class Tables:
 
     There is a table for each way to read and to store. Its places are, for one config after the other, the lightest
     load, 1, 2, ... up to a full wave, and the heaviest load. `full_step` are the ms of a step of k of a full wave of
-    each config, of aligned NN operands.
+    each config, of aligned NN operands. `start` is about what a kernel takes that stores nothing: the least that the
+    blocks of any config cost once.
     """
 
     def __init__(self, fits: Sequence[Fit], accumulators_cost: float) -> None:
@@ -92,6 +93,7 @@ class Tables:
         terms[:2] = np.stack([aligned, (aligned + ragged) / 2, ragged], axis=-2)[..., None, :]
         terms[2] = stored
         lightest, one, whole, heavy = (terms[..., place + at] for at in (0, 1, blocks, 1 + blocks))
+        self.start = float(lightest[2].min())
         self.full_step = np.maximum(whole[0, 0, 0, 0, 0], 1e-30)  # no division by zero, whatever was measured
         ends = np.empty((TERMS + 4 * 3, *whole.shape[1:]))
         # Bytes per ms; with swap_ab, the large operand of a narrow product is the caller's A, in the other order.
