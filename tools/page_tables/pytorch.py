@@ -66,7 +66,7 @@ def step_times(programs: Mapping[str, Data] | None) -> dict[tuple[str, str], lis
             kind = "PyTorch programs with A Aᵀ" if name.startswith(_SYMMETRIC) else "other PyTorch programs"
             place = f"{program['device']}, {program['date']}"
             times.setdefault((place, kind), []).extend(case["ms"] for case in program["cases"])
-    return dict(sorted(times.items()))
+    return dict(sorted(times.items(), key=lambda one: one[0][1]))  # devices as they are stored
 
 
 def _by_place(timed: Mapping[str, Data]) -> dict[str, list[Data]]:
