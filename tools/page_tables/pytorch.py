@@ -66,7 +66,8 @@ def step_times(programs: Mapping[str, Data] | None) -> dict[tuple[str, str], lis
             kind = "PyTorch programs with A Aᵀ" if name.startswith(_SYMMETRIC) else "other PyTorch programs"
             place = f"{program['device']}, {program['date']}"
             times.setdefault((place, kind), []).extend(case["ms"] for case in program["cases"])
-    return dict(sorted(times.items()))
+    devices = [*dict.fromkeys(place for place, _ in times)]  # as they are stored, with symmetric programs first in each
+    return dict(sorted(times.items(), key=lambda item: (devices.index(item[0][0]), item[0][1])))
 
 
 def _by_place(timed: Mapping[str, Data]) -> dict[str, list[Data]]:
@@ -90,13 +91,13 @@ def _calls(calls: Data) -> list[str]:
         _, *ours = _relative({name: us["between"] for name, us in row["host_us"].items()})
         kind = next((kind for kind in _NOT_REPLACED if kind in row["call"]), "replaced")
         ratios.setdefault(kind, []).append(ours)
-    what = "What a call between other operators adds to the time of the host, relative to PyTorch's own call"
     lines = [
-        f"{what}, over {len(calls['calls'])} kinds of calls:",
+        "What a call between other operators adds to the time of the host, relative to PyTorch's own call:",
         "",
-        *header("call with the switch", "ieee", "fp16x3"),
+        *header("call with the switch", "kinds", "ieee", "fp16x3"),
     ]
-    lines += [line(kind, *(_spread(one) for one in zip(*times, strict=True))) for kind, times in ratios.items()]
+    for kind, times in ratios.items():
+        lines.append(line(kind, len(times), *(_spread(one) for one in zip(*times, strict=True))))
     lines += ["", *header("call without the switch", "host time, µs")]
     return lines + [line(f"`{name}`", f"{us:.1f}") for name, us in calls["operator_us"].items()]
 
@@ -164,7 +165,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}%" if share else ""
 
 
-_SYMMETRIC = ("newton_schulz", "pca", "shampoo")  # programs that multiply a matrix by its own transpose
+_SYMMETRIC = ("neighbours", "newton_schulz", "pca", "shampoo")  # programs that multiply a matrix by its own transpose
 _NOT_REPLACED = ("passed on", "not replaced")  # in the names of calls
 # Every table of one program, with that program.
 _TABLES: dict[str, tuple[str, Callable[[Data], list[str]]]] = {
