@@ -25,9 +25,10 @@ def test_calls_show_their_time_between_other_operators():
     rows = [{"call": name, "host_us": us} for name, us in rows]
     calls = {"calls": rows, "operator_us": {"fastsgemm.sgemm": 9.0}}
     texts = pytorch.texts({"calls on NVIDIA X": calls | ABOUT | {"remark": "It was warm."}})
-    assert texts["pytorch-calls"].startswith("On one NVIDIA X, torch 2.11, 2026-01-02.\n")
-    assert "| replaced | 3 | 0.90 to 3.00 (median 3.00) | 1.25 |\n| passed on | 1 | 3.00 | 1.25 |\n" in texts["pytorch-calls"]
-    assert texts["pytorch-calls"].endswith("| `fastsgemm.sgemm` | 9.0 |\n\nIt was warm.")
+    text = texts["pytorch-calls"]
+    assert text.startswith("On one NVIDIA X, torch 2.11, 2026-01-02.\n")
+    assert "| replaced | 3 | 0.90 to 3.00 (median 3.00) | 1.25 |\n| passed on | 1 | 3.00 | 1.25 |\n" in text
+    assert text.endswith("| `fastsgemm.sgemm` | 9.0 |\n\nIt was warm.")
     assert texts["pytorch-programs"] == texts["pytorch-gpus"] == pytorch.NOT_MEASURED
 
 
