@@ -195,21 +195,24 @@ def test_packed_operands_and_other_ways_are_named():
     assert f"time       {found.choice.ms:.4g} ms" in text and "(predicted)" in text
 
 
+MEASURE = "measure what is predicted here, on one NVIDIA H200: fastsgemm tune"
+
+
 @pytest.mark.parametrize(
     ("asked", "last"),
     [
         ({}, "nothing: this problem was tuned on this device"),
         (
             {"M": 999},
-            "measure what is predicted here, on one NVIDIA H200: fastsgemm tune --rung pipelined --size 999,1000,1000",
+            f"{MEASURE} --rung pipelined --size 999,1000,1000",
         ),
         (
             {"M": 8, "batch": 3},
-            "measure what is predicted here, on one NVIDIA H200: fastsgemm tune --rung skinny --size 8,1000,1000,x3",
+            f"{MEASURE} --rung skinny --size 8,1000,1000,x3",
         ),
         (
-            {"M": 401, "N": 401, "layout": "SYM"},
-            "measure what is predicted here, on one NVIDIA H200: fastsgemm tune --rung pipelined --size 401,401,1000,SYM",
+            {"M": 4001, "N": 4001, "layout": "SYM"},
+            f"{MEASURE} --rung pipelined --size 4001,4001,1000,SYM",
         ),
         ({"device": "sm_75"}, "measure times, from which every problem is predicted, on one Tesla T4: fastsgemm tune"),
         (
