@@ -202,18 +202,9 @@ MEASURE = "measure what is predicted here, on one NVIDIA H200: fastsgemm tune"
     ("asked", "last"),
     [
         ({}, "nothing: this problem was tuned on this device"),
-        (
-            {"M": 999},
-            f"{MEASURE} --rung pipelined --size 999,1000,1000",
-        ),
-        (
-            {"M": 8, "batch": 3},
-            f"{MEASURE} --rung skinny --size 8,1000,1000,x3",
-        ),
-        (
-            {"M": 4001, "N": 4001, "layout": "SYM"},
-            f"{MEASURE} --rung pipelined --size 4001,4001,1000,SYM",
-        ),
+        ({"M": 999}, f"{MEASURE} --rung pipelined --size 999,1000,1000"),
+        ({"M": 8, "batch": 3}, f"{MEASURE} --rung skinny --size 8,1000,1000,x3"),
+        ({"M": 4001, "N": 4001, "layout": "SYM"}, f"{MEASURE} --rung pipelined --size 4001,4001,1000,SYM"),
         ({"device": "sm_75"}, "measure times, from which every problem is predicted, on one Tesla T4: fastsgemm tune"),
         (
             {"device": "sm_75", "rung": 8},
