@@ -51,7 +51,7 @@ def test_programs_and_symmetric_results_have_a_row_each():
     symmetric = H100 | {"sizes": [{"ms": ms}], "random": [{"ms": ms | {"ieee": 2.5}}]}
     steps = {"cases": [{"ms": {"PyTorch": 4.0, "ieee": 5.0, "fp16x3": 2.0}}]}
     text = headline.texts(NOTHING | {"symmetric": symmetric, "pytorch": {"MLP": X | steps}})["headline-table"]
-    assert "| `sgemm(A, A.T)` | 2 | SGEMM of cuBLAS | 1.26 | 1 | 0.80 | NVIDIA H100 80GB HBM3, 2026-01-03 |" in text
+    assert "| `sgemm(A, A.T)` | 2 | cuBLAS FP32 | 1.26 | 1 | 0.80 | NVIDIA H100 80GB HBM3, 2026-01-03 |" in text
     assert "| other PyTorch programs, `ieee` | 1 | PyTorch | 0.80 | 1 | 0.80 | NVIDIA H200, 2026-01-02 |" in text
     assert "| other PyTorch programs, `fp16x3` | 1 | PyTorch | 2.00 | 0 | 2.00 |" in text
 

@@ -25,8 +25,9 @@ def texts(run: Data | None) -> dict[str, str]:
         error = max(row["errors"]["fp16x3"] / row["errors"][_CAST] for row in rows)
         lines.append(line(name, len(rows), *speeds, _speeds(rows, "fp16x3", _HALF), f"{error:.2f}"))
     place = (
-        "Speed relative to a cast to float32 and cuBLAS FP32, mean and least; in the last but one column relative to "
-        "cuBLAS's product of 16-bit operands. The error is the largest of fp16x3 relative to that of cuBLAS FP32. "
+        "Speed relative to a cast to float32 and cuBLAS FP32, mean and least; *split* is fp16x3 with the weight split "
+        "before, the last but one column fp16x3 relative to cuBLAS's product of 16-bit operands. The error is the "
+        "largest of fp16x3 relative to that of cuBLAS FP32. "
         f"On one {run['device']}, torch {run['torch']}, {run['date']}."
     )
     return {"half": "\n".join([place, "", *lines])}

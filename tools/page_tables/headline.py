@@ -78,7 +78,7 @@ def _rows(data: Mapping[str, Data | None]) -> Iterator[tuple[str, str, str, list
         yield _place(half), "16-bit operands, `fp16x3`", "a cast and cuBLAS FP32", ratios
     for symmetric in runs(data, "symmetric"):
         ms = [row["ms"] for row in (*symmetric["sizes"], *symmetric["random"])]
-        yield _place(symmetric), "`sgemm(A, A.T)`", "SGEMM of cuBLAS", [one["cuBLAS"] / one["ieee"] for one in ms]
+        yield _place(symmetric), "`sgemm(A, A.T)`", "cuBLAS FP32", [one["cuBLAS"] / one["ieee"] for one in ms]
     for (place, kind), steps in step_times(data["pytorch"]).items():
         for precision in ("ieee", "fp16x3"):
             yield place, f"{kind}, `{precision}`", "PyTorch", [ms["PyTorch"] / ms[precision] for ms in steps]

@@ -90,13 +90,13 @@ def _calls(calls: Data) -> list[str]:
         _, *ours = _relative({name: us["between"] for name, us in row["host_us"].items()})
         kind = next((kind for kind in _NOT_REPLACED if kind in row["call"]), "replaced")
         ratios.setdefault(kind, []).append(ours)
-    what = "What a call between other operators adds to the time of the host, relative to PyTorch's own call"
     lines = [
-        f"{what}, over {len(calls['calls'])} kinds of calls:",
+        "What a call between other operators adds to the time of the host, relative to PyTorch's own call:",
         "",
-        *header("call with the switch", "ieee", "fp16x3"),
+        *header("call with the switch", "kinds", "ieee", "fp16x3"),
     ]
-    lines += [line(kind, *(_spread(one) for one in zip(*times, strict=True))) for kind, times in ratios.items()]
+    for kind, times in ratios.items():
+        lines.append(line(kind, len(times), *(_spread(one) for one in zip(*times, strict=True))))
     lines += ["", *header("call without the switch", "host time, µs")]
     return lines + [line(f"`{name}`", f"{us:.1f}") for name, us in calls["operator_us"].items()]
 
@@ -164,7 +164,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}%" if share else ""
 
 
-_SYMMETRIC = ("newton_schulz", "pca", "shampoo")  # programs that multiply a matrix by its own transpose
+_SYMMETRIC = ("neighbours", "newton_schulz", "pca", "shampoo")  # programs that multiply a matrix by its own transpose
 _NOT_REPLACED = ("passed on", "not replaced")  # in the names of calls
 # Every table of one program, with that program.
 _TABLES: dict[str, tuple[str, Callable[[Data], list[str]]]] = {

@@ -25,7 +25,7 @@ def texts(run: Data | None) -> dict[str, str]:
         relative = _of_whole(one["ms"])
         if min(relative) < _SLOWER:
             slower.append(line(f"{one['N']} x {one['K']}, {one['batch']}", *[f"{each:.2f}" for each in relative]))
-    place = f"A Aᵀ, speed relative to the SGEMM of cuBLAS, on one {run['device']}, torch {run['torch']}, {run['date']}."
+    place = f"A Aᵀ, speed relative to cuBLAS FP32, on one {run['device']}, torch {run['torch']}, {run['date']}."
     losses = f"Of {len(run['random'])} random problems, those below {_SLOWER} of the speed of the whole product:"
     return {"symmetric": "\n".join([place, "", *sizes, "", losses, "", *slower])}
 

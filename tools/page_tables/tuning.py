@@ -29,7 +29,9 @@ def _own_records(run: Data) -> str:
         for name, each in speeds.items()
     )
     shipped = database.shipped(run["arch"]).curves[0].device
+    end = "" if run["complete"] else ", its budget, before everything was measured"
     return (
-        f"One {run['device']} was tuned with the standard set in {run['seconds']:.0f} seconds, {run['date']}. Relative "
-        f"to the shipped configs, which are of an {shipped}, the mean speed of those that it found is {means}."
+        f"One {run['device']} was tuned with the standard set, {run['date']}. The run ended after {run['seconds']:.0f} "
+        f"seconds{end}. Relative to the shipped configs, which are of an {shipped}, the mean speed of those that it "
+        f"found is {means}."
     )

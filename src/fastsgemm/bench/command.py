@@ -21,7 +21,7 @@ DESCRIPTION = (
     "Without a device and without options: show the report of the run that this version ships."
 )
 
-_ELSEWHERE = "Without a device, this prints the report of an earlier run: fastsgemm bench --input FILE"
+_ELSEWHERE = "Without a device, this shows the report of the shipped run: fastsgemm bench, and of another: --input FILE"
 _SLOWER = 1  # exit code
 _MOST_BYTES = 64 * 1024 * 1024  # of a file with results
 

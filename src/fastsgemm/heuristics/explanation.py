@@ -63,25 +63,25 @@ class Explanation:
 
     @property
     def _improvement(self) -> tuple[str | None, str]:
-        """The command, and what it would do, or why there is none."""
+        """The command, and what it is for, or why there is none."""
         chosen, rung = self.choice, self.choice.rung
         if not self.problem.dtypes.are_float32:
             return None, "tuning takes float32 operands; 16-bit operands use the same constants"
         if chosen.tile is not None:
             if fp16x3_rates.load(self.device.arch, self.device.name).device == self.device.name:
                 return None, "its times were measured on this device"
-            return "fastsgemm tune --rung fp16x3", "measures its tiles and rates there"
+            return "fastsgemm tune --rung fp16x3", "measure its tiles and rates"
         if rung is SKINNY_IN_ORDER or chosen.config.constants.get("SEGMENT"):
             return None, "no command searches the constants of the one order of summation"
         if not rung.searched:
             return None, f"no command searches the constants of rung {rung.name}"
         if chosen.rule == choice.NEAREST:
             which = "" if rung in rungs.DEFAULTS else f" --rung {rung.name}"
-            return f"fastsgemm tune{which}", "measures times, from which every problem is predicted"
+            return f"fastsgemm tune{which}", "measure times, from which every problem is predicted"
         evidence = chosen.evidence
         if chosen.rule == choice.EXACT and isinstance(evidence, Record) and evidence.device == self.device.name:
             return None, "this problem was tuned on this device"
-        why = "tunes it there" if chosen.rule == choice.EXACT else "measures what is predicted here"
+        why = "tune it" if chosen.rule == choice.EXACT else "measure what is predicted here"
         return f"fastsgemm tune --rung {rung.name} --size {spell(self.problem)}", why
 
     def json(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class Explanation:
 
     def __str__(self) -> str:
         command, why = self._improvement
-        improve = f"nothing: {why}" if command is None else f"{command}, on one {self.device.name}: {why}"
+        improve = f"nothing: {why}" if command is None else f"{why}, on one {self.device.name}: {command}"
         return "\n".join([*self._lines(), f"improve    {improve}"])
 
     def _lines(self) -> list[str]:
