@@ -1,6 +1,5 @@
 // Rung 9, pipelined: rung 8 with two or more stages of shared memory, so that copies and arithmetic overlap.
-// - While one stage is multiplied, the next tiles are copied into the others, with one barrier per tile
-//   instead of two; device/pipeline.cuh gives the reason.
+// - While one stage is multiplied, others are filled: one barrier per tile, not two (device/pipeline.cuh).
 // - With FRAGMENTS > 1, fragments are read FRAGMENTS - 1 steps of k ahead, so no FMA waits for shared memory.
 //   The last steps of a tile read from the next tile, so the barrier stands before them.
 // - The main loop checks no bounds. With GUARD = 0, a tile past the edge of C is moved back inside and stores
@@ -81,7 +80,8 @@ static_assert((!(CP_ASYNC == 3) || BK / SLICED_K % 4 == 0) && (!(CP_ASYNC == 3) 
               "four steps of k are read at a time");
 static_assert(!(STAGES > 2) || CP_ASYNC >= 2, "more stages are copied past the registers");
 static_assert(4 * (SLICED_K - 1) * (THREADS / SLICED_K) * TN * WNITER <= 2 * 4 * BK * (BM + BN) &&
-                  4 * (THREADS / SLICED_K) * (TN + 1) * WNITER <= 2 * 4 * BK * (BM + BN),
+                  4 * (THREADS / SLICED_K) * (TN + 1) * WNITER <= 2 * 4 * BK * (BM + BN) &&
+                  4 * (THREADS / SLICED_K / 32) * (32 * TM * TN * WNITER / WN + 4) <= 2 * 4 * BK * (BM + BN),
               "two stages have room for what threads exchange at the end");
 // rules:end
 

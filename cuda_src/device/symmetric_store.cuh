@@ -12,8 +12,8 @@
 
 // The store of the transpose. A thread has TM neighbours of a row of it in each sub-tile; each warp lays its
 // own rows through shared memory, and its lanes then store neighbours, up to 16 bytes each. It waits for no
-// other warp. Rows are as long as they can be: where one begins or ends inside of 32 bytes, the memory reads
-// what it does not write.
+// other warp. Rows are as long as they can be: of a sector in which one begins or ends, the memory must read
+// what is not written.
 //
 // Traits: TM, TN, WNITER, WSUBM, WSUBN, ROWS, COLS, THREADS_PER_SLICE, SCRATCH_BYTES (of shared memory), SYM.
 template <class Traits, int VEC_C>
@@ -27,8 +27,8 @@ struct MirroredStore {
     static constexpr int ACROSS = WSUBN / TN;        // lanes with the same rows of the sub-tile
     static constexpr int SHARE = WarpStore<Traits, Triangle::LOWER>::SHARE;  // floats of a warp
 
-    // What goes through shared memory in one pass: PASS columns of GROUP of the lanes across, each of HEIGHT
-    // floats, those of so many SUBTILES.
+    // What goes through shared memory in one pass: PASS columns of each of GROUP neighbouring lanes. A column
+    // is HEIGHT floats, from SUBTILES sub-tiles.
     static constexpr int SUBTILES = divisor(ROWS / TM, larger(1, (SHARE / ACROSS / 4 * 4 - 4) / WSUBM));
     static constexpr int HEIGHT = SUBTILES * WSUBM;
     static constexpr int PITCH = (HEIGHT + 3) / 4 * 4 + 4;  // floats from one column to the next, there

@@ -91,7 +91,7 @@ def test_products_that_differ_are_an_error(harness, monkeypatch):
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_each_kind_has_a_build_with_the_same_random_numbers_and_all_are_timed_on_the_first(harness, monkeypatch, apart):
+def test_kinds_are_compared_on_builds_that_are_the_same_and_timed_on_one_of_them_or_apart(harness, monkeypatch, apart):
     monkeypatch.setattr(harness, "TURNS", (2, 2))
     built, ran = [], []
 

@@ -38,6 +38,7 @@ WARP_TILED = WarptiledConfig(
 PIPELINED = PipelinedConfig(
     128, 128, 8, 16, 4, 64, 64, 2, GROUP_M=8, MIN_BLOCKS=1, ORDER=1, FRAGMENTS=2, CP_ASYNC=0, SPREAD=0, SPLIT_K=1
 )
+TALL = PIPELINED.replace(BM=256, BN=64, TM=8, WM=256, WN=4, WNITER=1)  # a column of each sub-tile just fits
 SKINNY = SkinnyConfig(4, 64, 256, TN=4, TK=16, MIN_BLOCKS=1, SPLIT_K=1)
 
 
@@ -89,7 +90,8 @@ def variants_of(rung):
     widths = st.sampled_from([1, 4] if rung.vectorized else [1])
     guard = st.booleans() if rung.guarded else st.just(False)
     trans_c = st.booleans() if rung.narrow else st.just(False)
-    return st.builds(Variant, st.booleans(), st.booleans(), widths, widths, widths, guard, trans_c, guard)
+    sym = st.sampled_from(problem.Sym) if rung.guarded else st.just(problem.Sym.WHOLE)
+    return st.builds(Variant, st.booleans(), st.booleans(), widths, widths, widths, guard, trans_c, guard, sym=sym)
 
 
 MOST_UNROLLED = 2048  # FMAs and copies of the inner loop: compiling more takes seconds
@@ -306,6 +308,10 @@ BROKEN = [
         "a row of C of every thread, set by WM, WN, TN and WNITER, "
         "must be at most 2 * 4 * BK * (BM + BN) = 20480 bytes, got 36864 bytes",
     ]),
+    ("pipelined", TALL.replace(BK=4), [
+        "a column of a sub-tile of every warp, set by WM, WN, TM, TN and WNITER, "
+        "must be at most 2 * 4 * BK * (BM + BN) = 10240 bytes, got 16640 bytes",
+    ]),
     ("pipelined", PIPELINED.replace(FRAGMENTS=3), ["FRAGMENTS must be 1 or 2 or 4 or 8, got 3"]),
     ("pipelined", PIPELINED.replace(SPLIT_K=0), ["SPLIT_K must be 1 to 1024, got 0"]),
     ("pipelined", PIPELINED.replace(BK=10), ["BK must be a multiple of 4, got 10"]),
@@ -353,6 +359,13 @@ def test_nvrtc_refuses_what_the_predicate_refuses_for_the_same_reason(name):
     reason = rung.violations(config, SHARED_LIMIT)[0].reason
     with pytest.raises(CompileError, match=re.escape(reason)):
         compiler.report(source.rung_spec(rung, config, Variant()).text, rung.kernel, "sm_90")
+
+
+@pytest.mark.parametrize("vec_c", [1, 4])
+def test_a_symmetric_result_is_stored_where_a_column_of_each_sub_tile_just_fits(vec_c):
+    rung, variant = find("pipelined"), Variant(trans_b=True, vec_c=vec_c, sym=problem.Sym.BOTH)
+    assert rung.violations(TALL, SHARED_LIMIT) == []
+    compilations.report(source.rung_spec(rung, TALL, variant).text, rung.kernel, "sm_90")
 
 
 def test_shared_memory_is_limited_by_the_device():

@@ -328,7 +328,7 @@ def test_the_best_division_is_the_least_of_all():
 
 # Rung 10
 
-NARROW = SKINNY.quick[3]  # 4x64x256
+NARROW = SKINNY.quick[4]  # 4x64x256
 
 
 def narrow_machine(full, start=0.004, slope=1e-5, tail=2.0):
@@ -372,6 +372,14 @@ def test_the_measured_points_of_a_row_are_predicted():
         if problem.layout == "TN":
             continue  # quicker on this machine than its operands are read
         assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05), problem
+
+
+@pytest.mark.parametrize("config", SKINNY.quick, ids=str)
+@pytest.mark.parametrize("multiprocessors", [1, 6, 14, SMS])
+def test_a_curve_of_rung_10_has_no_empty_problem_on_a_small_device(multiprocessors, config):
+    """The lightest load is a single block, with one column if the tile has one: a ragged C cannot have less."""
+    found = problems_of(config, 1, multiprocessors).problems(quick=True)
+    assert min(min(problem.M, problem.N) for problem in found) >= 1
 
 
 def test_a_part_of_rung_10_may_be_one_tile_deep():

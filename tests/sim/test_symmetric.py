@@ -34,6 +34,7 @@ CONFIGS = {
     "three sub-tiles": dataclasses.replace(SMALL, BM=48, BN=128, WM=48, WN=64, WNITER=2),
     "sub-tiles in pairs": dataclasses.replace(SMALL, BM=64, BN=64, TN=1, WM=32, WN=32),  # more do not fit at once
     "lanes in halves": dataclasses.replace(SMALL, BM=128, BN=128, TM=16, WM=32, WN=64),  # not even one column of all
+    "half a warp stores": dataclasses.replace(SMALL, BM=16, BN=16, BK=4, TN=1, WM=8, WN=16),  # what a pass has room for
     "two columns": dataclasses.replace(SMALL, TM=2, TN=2, WM=16, WN=16, WNITER=1),
     "sixteen rows": dataclasses.replace(SMALL, BM=64, BN=64, BK=16, TM=16, TN=4, WM=64, WN=32, WNITER=1),
     "sliced": dataclasses.replace(SMALL, BK=16, SLICED_K=2),
@@ -222,7 +223,10 @@ def test_a_source_is_read_for_both_triangles(N, order, name, lying):
     compare((CONFIGS | SPLITS)[name], A, A.T, C, BOTH, 0.7, -1.5, SOURCES[lying](N))
 
 
-@pytest.mark.parametrize(("name", "order", "beta"), [("square", "C", -1.5), ("split", "C", 0.5), ("wide", "F", 0.0)])
+@pytest.mark.parametrize(
+    ("name", "order", "beta"),
+    [("square", "C", -1.5), ("split", "C", 0.5), ("wide", "F", 0.0), ("half a warp stores", "C", 0.0)],
+)
 def test_every_product_of_a_batch(name, order, beta):
     A = drawn(2, 3, 68, 30)
     C = as_stored(drawn(2, 3, 68, 68, seed=2) if beta else np.full((2, 3, 68, 68), np.nan, np.float32), order == "F")

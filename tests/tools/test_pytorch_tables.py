@@ -88,6 +88,10 @@ def test_heads_and_routers_have_a_line_for_each_way():
     mixture = place | {"tokens": 8, "width": 64, "experts": 4, "ms": {"linear_fp32": 1.25}}
     head = place | {"tokens": 8, "vocabulary": 1000, "ms": {"bfloat16": 2.0}, "errors": {"bfloat16": 0.004}}
     texts = pytorch.texts({"mixture on NVIDIA X": mixture, "log_probability on NVIDIA X": head})
+    other = mixture | {"device": "NVIDIA Y"}
+    several = pytorch.texts({"mixture on NVIDIA Y": other, "mixture on NVIDIA X": mixture, "pca on NVIDIA X": place})
+    first, second = several["pytorch-mixture"].split("\n\nOn ")
+    assert first.startswith("On one NVIDIA Y, ") and f"On {second}" == texts["pytorch-mixture"]
     assert "4 experts of width 64, 8 tokens" in texts["pytorch-mixture"]
     assert "| linear_fp32 | 1.2 |" in texts["pytorch-mixture"]
     assert "| bfloat16 | 2.00 | 4e-03 |" in texts["pytorch-log-probability"]

@@ -7,7 +7,7 @@ BATCHES = (*pipelined.BATCHES, *skinny.NARROW_BATCHES)
 
 
 def test_the_standard_set_is_asked_for_as_it_is_written():
-    for problem in standard_set.STANDARD:
+    for problem in (*standard_set.STANDARD, *skinny.NARROW):
         assert variants.dense_call(problem).problem == problem
     assert len(set(standard_set.STANDARD)) == len(standard_set.STANDARD)
     assert {problem.layout for problem in standard_set.STANDARD} == set(LAYOUTS)

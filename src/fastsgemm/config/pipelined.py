@@ -42,6 +42,10 @@ _SCRATCH = (
         "4 * (THREADS / SLICED_K) * (TN + 1) * WNITER", AT_MOST, _ROOM, _EXCHANGED,
         name="a row of C of every thread, set by WM, WN, TN and WNITER,", unit=" bytes",
     ),
+    Rule(  # a padded column of a sub-tile of every warp, of which the transpose of a symmetric C is stored
+        f"4 * (THREADS / SLICED_K / {WARP}) * ({WARP} * TM * TN * WNITER / WN + {PAD})", AT_MOST, _ROOM, _EXCHANGED,
+        name="a column of a sub-tile of every warp, set by WM, WN, TM, TN and WNITER,", unit=" bytes",
+    ),
 )  # fmt: skip
 _ONE_CHAIN = "SEGMENT gives each segment of K one chain of FMAs"
 _ORDER = (

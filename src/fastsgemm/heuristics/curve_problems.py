@@ -74,7 +74,7 @@ class CurveProblems(Struct, frozen=True):
     def at(self, load: float, K: int, ragged: int, layout: str = "NN") -> Problem:
         """Return a problem of about this load; a ragged one has odd extents."""
         M, N = self.extents(load)
-        return Problem(max(1, M - ragged), N - ragged, K, layout)
+        return Problem(max(1, M - ragged), max(1, N - ragged), K, layout)
 
     def extents(self, load: float) -> tuple[int, int]:
         """Return M and N of about this load, in whole tiles."""

@@ -21,14 +21,14 @@ _LEAST_RUNS, _MOST_RUNS = 5, 100  # timed runs of each work, however long or sho
 
 
 def turns(number: int) -> Iterator[list[int]]:
-    """Yield orders of so many works without end: random ones, in which nothing follows itself.
+    """Yield orders of so many works without end: random ones, in which no work follows itself.
 
-    A kernel that ran right before takes up to 1 us less, because its instructions lie in caches that no flush of L2
-    reaches. Of works with one kernel none has this alone.
+    A kernel takes up to 1 us less if it ran last, because its instructions are still in caches that no flush of L2
+    reaches. In a fixed order, the second of two works that share a kernel would always gain that.
     """
-    shuffled, last = random.Random(0), -1
+    generator, last = random.Random(0), -1
     while True:
-        order = shuffled.sample(range(number), number)
+        order = generator.sample(range(number), number)
         if order[0] == last:
             order.append(order.pop(0))
         last = order[-1]

@@ -81,8 +81,8 @@ def measure(cases, device, seconds, tolerance=TOLERANCE, apart=False):
         To spend on timing all cases together. A few turns are taken even if they need more.
     tolerance : float
     apart : bool
-        Each kind of products has a build of its own, because what torch.compile makes depends on the switch. Else the
-        three take turns on one build: two builds of one program differ by up to a tenth where the host is the limit.
+        Time each kind of products on a build of its own, because what torch.compile makes depends on the switch. Else
+        all are timed on the first build: two builds of one program differ by up to a tenth where the host is the limit.
 
     Returns
     -------
