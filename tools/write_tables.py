@@ -6,8 +6,8 @@
     tools/write_tables.py --check                 write nothing; exit 1 if a table differs from its data
 
 A run of ``tests/benchmarks/test_fp16x3.py`` alone updates only docs/data/fp16x3.json. A run on another device than that
-of the pages updates docs/data/NAME-DEVICE.json instead, which only README.md shows. A table stands between
-<!-- NAME:begin --> and <!-- NAME:end -->. Do not edit it by hand.
+of the pages updates docs/data/NAME-DEVICE.json instead, of which README.md and pages show the most important. A table
+stands between <!-- NAME:begin --> and <!-- NAME:end -->. Do not edit it by hand.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from page_tables import (
     symmetric,
     tuning,
 )
-from page_tables.markdown import NOT_MEASURED, OF_SEVERAL, Data, fill
+from page_tables.markdown import NOT_MEASURED, OF_SEVERAL, Data, fill, of_each, runs
 
 from fastsgemm.heuristics.database import file_name
 
@@ -52,10 +52,12 @@ def contents(data: Mapping[str, Data | None]) -> dict[str, str]:
     data : mapping
         As `read_data` returns it.
     """
-    run, counts = data["benchmarks"], data["counts"]
-    if run is not None:
-        run = run | {"literature": data["literature"]}
-    measured = {name: NOT_MEASURED if run is None else table(run) for name, table in benchmarks.TABLES.items()}
+    of_pages, counts = [*runs(data, "benchmarks")], data["counts"]
+    measured = dict.fromkeys([*benchmarks.TABLES, *benchmarks.OF_EACH], NOT_MEASURED)
+    if of_pages:
+        run = of_pages[0] | {"literature": data["literature"]}
+        measured = {name: table(run) for name, table in benchmarks.TABLES.items()}
+        measured |= {name: of_each(of_pages, table) for name, table in benchmarks.OF_EACH.items()}
     assert counts is not None  # it needs no device and is always there
     return (
         measured
@@ -64,11 +66,11 @@ def contents(data: Mapping[str, Data | None]) -> dict[str, str]:
         | machine_code.sass_texts(data["sass"])
         | machine_code.ncu_texts(data["ncu"])
         | cublaslt.texts(data)
-        | fp16x3.texts(data["fp16x3"])
+        | fp16x3.texts([*runs(data, "fp16x3")])
         | order.texts(data["order"])
         | pytorch.texts(data["pytorch"])
-        | symmetric.texts(data["symmetric"])
-        | half.texts(data["half"])
+        | symmetric.texts([*runs(data, "symmetric")])
+        | half.texts([*runs(data, "half")])
         | jax.texts(data["jax"])
         | hostile_texts(data["hostile"])
         | headline.texts(data)

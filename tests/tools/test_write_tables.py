@@ -10,7 +10,7 @@ from fastsgemm.rungs import IEEE, RUNGS
 
 ROOT = Path(__file__).resolve().parents[2]
 # Of docs/benchmarks.md.
-PLACES = ("run", "speed", "sizes", "shapes", "layouts", "batches", "random", "losses", "ladder", "calls")
+PLACES = ("run", "speed", "sizes", "shapes", "layouts", "batches", "random", "losses", "ladder", "calls", "first-use")
 
 tables = pytest.importorskip("write_tables", reason="tools/ is part of a checkout only")
 machine_code = pytest.importorskip("page_tables.machine_code", reason="tools/ is part of a checkout only")
@@ -133,7 +133,8 @@ def test_times_to_the_first_result_are_kept_with_their_date():
 
 
 def test_there_is_a_mean_for_each_kind_of_problem(page):
-    text = between(page(), "speed")
+    whole = page()
+    text = between(whole, "speed")
     assert "| named shapes, tuned | 1 | 1 | 0.80 | 0% | 0% | 0.80 |" in text
     assert "| named shapes, predicted | 1 | 0 | 1.80 | 100% | 100% | 1.80 |" in text
     assert "| random, launch-bound | 1 | 1 | 0.80 | 0% | 0% | 0.80 |" in text
@@ -141,7 +142,19 @@ def test_there_is_a_mean_for_each_kind_of_problem(page):
     assert (
         text.index("named shapes, tuned") < text.index("named shapes, predicted") < text.index("random, launch-bound")
     )
-    assert "This took 16 s on one NVIDIA X, measured with its records removed from the database." in text
+    took = "This took 16 s on one NVIDIA X, measured with its records removed from the database."
+    assert took in between(whole, "first-use")
+
+
+def test_another_device_has_its_speeds_and_its_losses_below(checkout, page):
+    page()
+    run = made_up_run()
+    run["machine_info"]["fastsgemm"]["devices"][0]["name"] = "NVIDIA H100 80GB HBM3"
+    text = page(run)
+    for name in ("speed", "losses"):
+        first, second = between(text, name).split("\n\nOn one NVIDIA H100 80GB HBM3, 2026-01-02:\n\n")
+        assert second.strip() in first
+    assert "NVIDIA H100" not in between(text, "shapes")
 
 
 def test_a_problem_is_spelled_as_a_command_takes_it(page):

@@ -90,7 +90,7 @@ def run_text(data: Data) -> str:
 
 
 def speed_table(data: Data) -> str:
-    """Return the speed relative to cuBLAS by kind of problem, and the tuning time on an unknown device."""
+    """Return the speed relative to cuBLAS by kind of problem."""
     groups = [(f"named shapes, {rule}", rows) for rule, rows in _by(data["shapes"], _rule, _RULES.values()).items()]
     groups += [("narrow results, four layouts", data["narrow"])] if data["narrow"] else []
     groups += [("batches", data["batches"])] if data.get("batches") else []
@@ -102,7 +102,7 @@ def speed_table(data: Data) -> str:
         ahead, near = (sum(share >= least for share in shares) / len(shares) for least in (1.0, 0.95))
         mean, slowest = statistics.geometric_mean(shares), min(shares)
         lines.append(line(name, len(rows), tuned, f"{mean:.2f}", f"{ahead:.0%}", f"{near:.0%}", f"{slowest:.2f}"))
-    return "\n".join([*lines, "", _wait_text(data)])
+    return "\n".join(lines)
 
 
 def speeds(rows: Sequence[Data]) -> list[float]:
@@ -116,7 +116,8 @@ def _classes(data: Data) -> dict[str, list[Data]]:
     return _by(data["random"], _size, data["sizes"]) | large
 
 
-def _wait_text(data: Data) -> str:
+def first_use_text(data: Data) -> str:
+    """Return what happens on an unknown device, and how long it took."""
     first = (
         "If the tuning database has no data for the architecture of a device, the first `sgemm` on it tunes the device "
         "once."
@@ -266,12 +267,12 @@ def calls_table(data: Data) -> str:
 TABLES: dict[str, Callable[[Data], str]] = {
     "run": run_text,
     "ladder": ladder_table,
-    "speed": speed_table,
+    "first-use": first_use_text,
     "sizes": sizes_text,
     "shapes": shapes_table,
     "layouts": layouts_table,
     "batches": batches_text,
     "random": random_table,
-    "losses": losses_table,
     "calls": calls_table,
 }
+OF_EACH: dict[str, Callable[[Data], str]] = {"speed": speed_table, "losses": losses_table}  # of each device

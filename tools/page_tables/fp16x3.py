@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from fastsgemm.measure.machine import in_words
-from page_tables.markdown import NOT_MEASURED, Data, about, header, line
+from page_tables.markdown import NOT_MEASURED, Data, about, header, line, of_each
 
 GROUPS = ("squares", "layouts", "large", "shapes", "pre-split", "peers")  # of benchmarks, after "fp16x3 "
 _FASTER = 0.98  # of the speed of another kernel: below it, that one is faster
@@ -65,14 +66,14 @@ def _large(rows: Sequence[Data]) -> list[str]:
     return lines
 
 
-def _losses(data: Data) -> list[str]:
+def _losses(data: Data) -> str:
     """Return every problem on which another kernel is faster by more than the noise, and the largest error of all."""
     rows = [row for group in ("layouts", "large", "shapes") for row in data[group]]
     lost = [row for row in rows if min(row["times_cublas"], row["times_ieee"]) < _FASTER]
     lines = _samples(lost) if lost else ["There are none."]
     errors = [row["error"] / row["cublas_error"] for row in rows if _kernel(row) == "rung 11"]
     most = f"with at most {max(errors, default=0.0):.2f} times the error of cuBLAS"
-    return [*lines, "", f"Rung 11 computed {len(errors)} of all {len(rows)}, {most}."]
+    return "\n".join([*lines, "", f"Rung 11 computed {len(errors)} of all {len(rows)}, {most}."])
 
 
 def _flops(row: Data) -> int:
@@ -118,11 +119,17 @@ _TABLES: dict[str, Callable[[Sequence[Data]], list[str]]] = {
 }
 
 
-def texts(data: Data | None) -> dict[str, str]:
-    """Return the tables by name."""
-    tables = {"fp16x3-run": NOT_MEASURED if data is None else f"Measured on {in_words(data)}."}
-    for group, table in _TABLES.items():
-        rows = data[group] if data is not None else []
-        text = "\n".join(table(rows)) if rows else NOT_MEASURED
-        tables[f"fp16x3-{group}"] = text
-    return tables | {"fp16x3-losses": NOT_MEASURED if data is None else "\n".join(_losses(data))}
+def texts(runs: Sequence[Data]) -> dict[str, str]:
+    """Return the tables by name: of the run of the page, and of each device where that matters most."""
+    if not runs:
+        return dict.fromkeys([f"fp16x3-{name}" for name in ("run", *_TABLES, "losses")], NOT_MEASURED)
+    tables = {f"fp16x3-{name}": _text(name, runs[0]) for name in _TABLES}
+    return tables | {
+        "fp16x3-run": f"Measured on {in_words(runs[0])}.",
+        "fp16x3-large": of_each(runs, partial(_text, "large")),
+        "fp16x3-losses": of_each(runs, _losses),
+    }
+
+
+def _text(name: str, run: Data) -> str:
+    return "\n".join(_TABLES[name](run[name])) if run[name] else NOT_MEASURED

@@ -12,10 +12,12 @@ NOT_MEASURED = "*Not measured yet: run `tests/benchmarks/half.py --json docs/dat
 _CAST, _HALF = "cast, cuBLAS FP32", "cuBLAS 16 bits"
 
 
-def texts(run: Data | None) -> dict[str, str]:
-    """Return the text of the table by its name."""
-    if run is None:
-        return {"half": NOT_MEASURED}
+def texts(runs: Sequence[Data]) -> dict[str, str]:
+    """Return the tables of each device by their name."""
+    return {"half": "\n\n".join(map(_text, runs)) or NOT_MEASURED}
+
+
+def _text(run: Data) -> str:
     sets: dict[str, list[Mapping[str, Any]]] = {}
     for row in run["rows"]:
         sets.setdefault(row["set"], []).append(row)
@@ -24,13 +26,8 @@ def texts(run: Data | None) -> dict[str, str]:
         speeds = [_speeds(rows, kind, _CAST) for kind in ("ieee", "fp16x3", "fp16x3, split")]
         error = max(row["errors"]["fp16x3"] / row["errors"][_CAST] for row in rows)
         lines.append(line(name, len(rows), *speeds, _speeds(rows, "fp16x3", _HALF), f"{error:.2f}"))
-    place = (
-        "Speed relative to a cast to float32 and cuBLAS FP32, mean and least; *split* is fp16x3 with the weight split "
-        "before, the last but one column fp16x3 relative to cuBLAS's product of 16-bit operands. The error is the "
-        "largest of fp16x3 relative to that of cuBLAS FP32. "
-        f"On one {run['device']}, torch {run['torch']}, {run['date']}."
-    )
-    return {"half": "\n".join([place, "", *lines])}
+    place = f"On one {run['device']}, torch {run['torch']}, {run['date']}."
+    return "\n".join([place, "", *lines])
 
 
 def _speeds(rows: Sequence[Mapping[str, Any]], kind: str, other: str) -> str:

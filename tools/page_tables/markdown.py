@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a device.*"
@@ -31,6 +31,12 @@ def runs(data: Mapping[str, Data | None], name: str) -> Iterator[Data]:
     for file, run in sorted(data.items()):
         if run is not None and (file == name or file.startswith(f"{name}-")):
             yield run
+
+
+def of_each(runs: Iterable[Data], table: Callable[[Data], str]) -> str:
+    """Return a table of each run, those after the first, which is that of the page, below their device and date."""
+    first, *others = runs
+    return "\n\n".join([table(first), *(f"On one {run['device']}, {run['date']}:\n\n{table(run)}" for run in others)])
 
 
 def fill(text: str, contents: Mapping[str, str]) -> str:

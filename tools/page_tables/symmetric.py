@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from page_tables.markdown import Data, header, line
 
@@ -10,10 +10,12 @@ NOT_MEASURED = "*Not measured yet: run `tests/benchmarks/symmetric.py --json doc
 _SLOWER = 0.98  # of the whole product's speed
 
 
-def texts(run: Data | None) -> dict[str, str]:
-    """Return the text of each table by its name."""
-    if run is None:
-        return {"symmetric": NOT_MEASURED}
+def texts(runs: Sequence[Data]) -> dict[str, str]:
+    """Return the tables of each device by their name."""
+    return {"symmetric": "\n\n".join(map(_text, runs)) or NOT_MEASURED}
+
+
+def _text(run: Data) -> str:
     sizes = header("N x K", "cuBLAS, ms", "cublasSsyrk", "ieee", "ieee, whole", "fp16x3", "fp16x3, whole")
     for one in run["sizes"]:
         if one["order"] == "A A^T":
@@ -27,7 +29,7 @@ def texts(run: Data | None) -> dict[str, str]:
             slower.append(line(f"{one['N']} x {one['K']}, {one['batch']}", *[f"{each:.2f}" for each in relative]))
     place = f"A Aᵀ, speed relative to cuBLAS FP32, on one {run['device']}, torch {run['torch']}, {run['date']}."
     losses = f"Of {len(run['random'])} random problems, those below {_SLOWER} of the speed of the whole product:"
-    return {"symmetric": "\n".join([place, "", *sizes, "", losses, "", *slower])}
+    return "\n".join([place, "", *sizes, "", losses, "", *slower])
 
 
 def _of_whole(ms: Mapping[str, float]) -> tuple[float, float]:
