@@ -20,11 +20,11 @@ from fastsgemm.heuristics.products import Product
 from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, spell
 from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.evaluator import job_of
-from fastsgemm.tuning.spaces import PIPELINED, REFINED, SKINNY
+from fastsgemm.tuning.spaces import PIPELINED, SKINNY, WARPTILED
 
 SMS = 132
 ONE_CHAIN = structs.replace(database.fitted("sm_90"), long_sums={})  # no sum needs partial accumulators
-BIG, SMALL = REFINED.quick[0], REFINED.quick[15]  # 128x128x8 and 32x32x16
+BIG, SMALL = WARPTILED.quick[0], WARPTILED.quick[15]  # 128x128x8 and 32x32x16
 
 
 class OneConfig:

@@ -27,7 +27,7 @@ from fastsgemm.tuning import evaluator, spaces, tuner
 from fastsgemm.tuning.evaluator import Evaluator, Job, job_of
 
 WARP = rungs.find("warptiled")
-GOOD, QUICK_TO_COMPILE = spaces.REFINED.quick[0], spaces.REFINED.quick[15]
+GOOD, QUICK_TO_COMPILE = spaces.WARPTILED.quick[0], spaces.WARPTILED.quick[15]
 VARIANTS = [
     Variant(a, b, *widths)
     for a in (False, True)
@@ -153,7 +153,7 @@ def test_the_check_is_of_the_variant_that_is_asked_for(checked_problem):
     for wanted in filter(reachable, VARIANTS):
         problem = checked_problem(Job(WARP, GOOD, wanted))
         assert variants.dense_call(problem).variant == wanted
-        for config in spaces.REFINED.quick:
+        for config in spaces.WARPTILED.quick:
             assert problem.M > config.BM and problem.N > config.BN and problem.K > config.BK
             assert problem.M % config.BM and problem.N % config.BN and problem.K % config.BK
 
@@ -263,7 +263,7 @@ def job_of_batch(layout="NN", rung=WARP, config=GOOD):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("rung", ["warptiled", "pipelined", "skinny"])
 def test_a_right_kernel_of_a_batch_passes(python_evaluator, layout, rung):
-    space = spaces.DEFAULTS[rung]
+    space = spaces.SPACES[rung]
     assert python_evaluator.check(job_of_batch(layout, rungs.find(rung), space.quick[0])) is None
 
 
@@ -271,7 +271,7 @@ def test_a_right_kernel_of_a_batch_passes(python_evaluator, layout, rung):
 @pytest.mark.parametrize("extents", [(64, 64, 64), (63, 63, 2059), (8, 8, 64)])
 def test_a_right_kernel_of_a_symmetric_result_passes(python_evaluator, extents, parts):
     """B is A transposed, in the memory of A; of parts of K, one triangle is stored and added up."""
-    config = spaces.DEFAULTS["pipelined"].quick[0].replace(SPLIT_K=parts)
+    config = spaces.SPACES["pipelined"].quick[0].replace(SPLIT_K=parts)
     job = job_of("sm_90", PIPELINE, config, Problem(*extents, "NT", symmetric=True))
     assert job.variant.sym == (2 if parts > 1 and extents[2] > 64 else job.variant.sym) != 0
     assert python_evaluator.check(job) is None
@@ -486,7 +486,7 @@ def real():
     ids=spell,
 )
 def test_good_kernels_pass(real, problem):
-    jobs = [job_of("sm_90", WARP, config, problem) for config in spaces.REFINED.quick[:6]]
+    jobs = [job_of("sm_90", WARP, config, problem) for config in spaces.WARPTILED.quick[:6]]
     assert dict(real.compile(jobs)) == dict.fromkeys(jobs)
     assert [real.check(job) for job in jobs] == [None] * len(jobs)
     timer = real.operands(problem)
