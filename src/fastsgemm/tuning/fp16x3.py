@@ -226,7 +226,8 @@ class Timer:
 
     def device(self, config: TileConfig, problem: Problem, split: Split) -> float:
         """Return the microseconds that the kernels of a call take on the device."""
-        return 1e3 * self._stopwatch.median(self._work(config, problem, split), _SECONDS, _FLUSHES)
+        [ms] = self._stopwatch.medians([self._work(config, problem, split)], _SECONDS, _FLUSHES)
+        return 1e3 * ms
 
     def _work(self, config: TileConfig, problem: Problem, split: Split) -> Callable[[], None]:
         given, arrays = self._operands(problem)
