@@ -205,8 +205,8 @@ def test_the_check_of_a_guarded_kernel_is_smaller_than_its_tile_and_that_of_the_
             assert problem.M % config.BM and problem.N % config.BN
 
 
-def job_64(layout="NN", config=None):
-    return job_of("sm_90", WARP, config or GOOD, Problem(64, 64, 64, layout))
+def job_64(config=GOOD):
+    return job_of("sm_90", WARP, config, Problem(64, 64, 64))
 
 
 @pytest.mark.parametrize("extents", [(64, 64, 64), (63, 61, 59)])
@@ -408,7 +408,7 @@ def test_afterwards_nothing_is_left(python_evaluator, device_info, arrays):
 
 
 def test_real_kernels_compile_side_by_side_and_failures_are_values(python_evaluator):
-    good = job_64(config=QUICK_TO_COMPILE)
+    good = job_64(QUICK_TO_COMPILE)
     bad = dataclasses.replace(good, config=WarptiledConfig(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1))
     found = dict(python_evaluator.compile([good, bad]))
     assert found[good] is None
@@ -419,7 +419,7 @@ def test_what_is_tried_stays_out_of_the_kernel_cache_and_is_compiled_and_loaded_
     python_evaluator, device_info, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path))
-    job = job_64(config=QUICK_TO_COMPILE)
+    job = job_64(QUICK_TO_COMPILE)
     assert list(python_evaluator.compile([job])) == [(job, None)]
     assert cache.entries() == (0, 0)
 
