@@ -47,10 +47,10 @@ def never_again(monkeypatch):
     monkeypatch.setattr(checks, "measure_again", lambda tests: pytest.fail("nothing had to be measured again"))
 
 
-def slower(run, group, factor, number=0):
+def slower(run, group, factor):
     """Return the run with one problem's ratio multiplied."""
     run = copy.deepcopy(run)
-    row = [one for one in run["benchmarks"] if one["group"] == group][number]["extra_info"]
+    row = next(one for one in run["benchmarks"] if one["group"] == group)["extra_info"]
     row["percent"] *= factor
     return run
 

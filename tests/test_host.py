@@ -5,31 +5,12 @@ import warnings
 
 import numpy as np
 import pytest
+from matrices import LAYOUTS, laid_out
 
 from fastsgemm import host, sgemm
 from fastsgemm.errors import NoDriverError
 
 EPSILON = float(np.finfo(np.float32).eps)
-
-
-def matrix(how, values):
-    """Lay `values` out in memory as `how` says, in a buffer whose other elements are 99."""
-    rows, columns = values.shape
-    buffers = {
-        "row-major": lambda: np.full((rows, columns), 99, np.float32),
-        "column-major": lambda: np.full((columns, rows), 99, np.float32).T,
-        "padded": lambda: np.full((rows + 1, columns + 3), 99, np.float32)[1:, 2:-1],
-        "padded column-major": lambda: np.full((columns + 1, rows + 3), 99, np.float32)[1:, 2:-1].T,
-        "upwards": lambda: np.full((rows, columns + 1), 99, np.float32)[::-1, 1:],
-        "leftwards": lambda: np.full((rows, columns), 99, np.float32)[:, ::-1],
-        "strided": lambda: np.full((2 * rows, 3 * columns), 99, np.float32)[::2, ::3],
-    }
-    laid_out = buffers[how]()
-    laid_out[...] = values
-    return laid_out
-
-
-LAYOUTS = ["row-major", "column-major", "padded", "padded column-major", "upwards", "leftwards", "strided"]
 
 
 def agrees(result, alpha, A, B, beta, C):
@@ -55,7 +36,7 @@ class TestValues:
     def test_every_layout_of_every_operand_and_nothing_else_is_written(self, random, how_c):
         a, b, c = random(5, 7), random(7, 6), random(5, 6)
         for how_a, how_b in itertools.product(LAYOUTS, LAYOUTS):
-            A, B, C = matrix(how_a, a), matrix(how_b, b), matrix(how_c, c)
+            A, B, C = laid_out(how_a, a), laid_out(how_b, b), laid_out(how_c, c)
             assert sgemm(A, B, 1.5, -0.5, C) is C
             assert agrees(C, 1.5, a, b, -0.5, c), (how_a, how_b, how_c)
             np.testing.assert_array_equal(A, a)

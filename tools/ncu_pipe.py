@@ -11,7 +11,6 @@ counters. Clocks are not locked. Run tools/write_tables.py afterwards to update 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from fastsgemm.geometry import variants
 from fastsgemm.heuristics import fp16x3
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.ladder import contenders
+from fastsgemm.measure import machine
 from fastsgemm.problem import LAYOUTS, Problem
 
 KEPT = Path(__file__).resolve().parents[1] / "docs" / "data" / "ncu.json"
@@ -95,14 +95,8 @@ def on_device(folder: Path) -> None:
             profiled(product.work)
         rows.append({"rung": product.name, "layout": square.layout, "constants": product.constants})
     bench.close()
-    measured = {
-        "device": gpu.name,
-        "arch": gpu.arch,
-        "driver": device.driver_text(),
-        "nvrtc": device.nvrtc_text(),
-        "rows": rows,
-    }
-    (folder / "device.json").write_text(json.dumps(measured), encoding="utf-8")
+    found = {"arch": gpu.arch, **machine.facts(gpu), "rows": rows}
+    (folder / "device.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 def measure(ncu: str) -> Data:
@@ -117,15 +111,7 @@ def measure(ncu: str) -> Data:
         raise NcuError(f"ncu saw {len(kernels)} kernels, expected one for each of {wanted}")
     for row, (_, counts) in zip(rows, kernels, strict=True):
         row["metrics"] = {metric: counts[metric] for metric in METRICS if metric in counts}
-    return {
-        "date": datetime.date.today().isoformat(),
-        **device_info,
-        "ncu": ncu_version(ncu),
-        "M": SIZE,
-        "N": SIZE,
-        "K": SIZE,
-        "rows": rows,
-    }
+    return {**device_info, "ncu": ncu_version(ncu), "M": SIZE, "N": SIZE, "K": SIZE, "rows": rows}
 
 
 def ncu_version(ncu: str) -> str:

@@ -186,7 +186,7 @@ def look(problem: Problem, nvdisasm: str) -> tuple[Data, list[str]]:
 
 
 def look_fp16x3(nvdisasm: str) -> Data:
-    """Return the instructions of rung 11's main loop on a square by opcode, and the loop."""
+    """Return the instructions of rung 11's main loop on a square by opcode."""
     config = fp16x3.choose(device_at(ARCH), TYPICAL[0], resolve("fp16x3")).tile
     assert config is not None
     file = geometry.file_of(config)
@@ -201,7 +201,6 @@ def look_fp16x3(nvdisasm: str) -> Data:
         "opcodes": dict(_opcodes(loop).most_common()),
         "registers": report.registers,
         "spilled_bytes": report.spill_stores + report.spill_loads,
-        "loop": loop,
     }
 
 

@@ -10,11 +10,12 @@ limits of a device.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import generated
 
 from fastsgemm import resources
 from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig, HalfConfig
@@ -63,25 +64,17 @@ def _plain(condition: str) -> str:
 
 
 def written(path: Path) -> str:
-    """Return the text of a kernel with the rules of its config."""
-    return _BETWEEN.sub("".join(rules_of(path.name)), path.read_text(encoding="utf-8"))
+    """Return the text of a kernel with the rules of its config: as it is where it has them, in lines of any length."""
+    old = path.read_text(encoding="utf-8")
+    new = _BETWEEN.sub("".join(rules_of(path.name)), old)
+    return old if "".join(new.split()) == "".join(old.split()) else new
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; the module docstring describes it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a kernel is out of date")
-    options = parser.parse_args(arguments)
-    stale = []
-    for path in (resources.folder("cuda_src") / file for file in FAMILIES):
-        new = written(path)
-        if "".join(new.split()) != "".join(path.read_text(encoding="utf-8").split()):
-            stale.append(path.name)
-            if not options.check:
-                path.write_text(new, encoding="utf-8")
-    if stale and options.check:
-        print(f"{', '.join(stale)}: not the rules of the config; run tools/write_rules.py", file=sys.stderr)
-    return int(bool(stale and options.check))
+    options = generated.parser(__doc__).parse_args(arguments)
+    wanted = {path: written(path) for path in (resources.folder("cuda_src") / file for file in FAMILIES)}
+    return generated.update(wanted, "write_rules.py", options.check)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import math
 import statistics
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from fastsgemm.config import Config
 from fastsgemm.geometry.variants import dense
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database_entries import Curve
-from fastsgemm.jit import kernel
+from fastsgemm.jit import compiler, kernel
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.progress import track
@@ -63,8 +62,8 @@ def compile_ahead(gpu: device.Gpu, curves: list[Curve]) -> None:
         for config, problem in itertools.product(configs(curve, gpu.shared_limit), problems(curve, layout)):
             plan = plan_of(gpu, Request(RUNG, config), dense(problem))
             kernels.update(launch.kernel for launch in plan.launches)
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda spec: kernel.cubin(spec, gpu.arch), kernels))
+    for _ in compiler.on_all_cores(lambda spec: kernel.cubin(spec, gpu.arch), kernels):
+        pass
 
 
 def cost(curve: Curve, layout: str, gpu: device.Gpu, watch: Stopwatch) -> float:

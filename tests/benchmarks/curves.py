@@ -51,7 +51,7 @@ def measured(path: Path | None) -> Content:
         with Checkpoint(None, {}) as checkpoint:
             sweep = Sweep(evaluator, checkpoint, bar)
             for (rung, segment), configs in wanted(shipped, path).items():
-                plan = plan_run(evaluator.device, None, rung, None, quick=False)
+                plan = plan_run(evaluator.device, rung=rung)
                 # A curve knows nothing of segments: adding up their sums takes less than one percent.
                 whole = [config.replace(SEGMENT=0) for config in configs] if segment else configs
                 before = len(outcome.curves)

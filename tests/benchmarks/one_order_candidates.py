@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from itertools import product
 
+import one_order
+
 from fastsgemm import device, preparation, rungs, sgemm
 from fastsgemm.bench import suite
 from fastsgemm.config import SEGMENT, Config, PipelinedConfig, SkinnyInOrderConfig
@@ -142,14 +144,9 @@ def compile_all(gpu, wanted: list[tuple[Problem, Config | None]]) -> None:
 
 def show(torch, stopwatch, problem: Problem, old: Config, configs: list[Config]) -> None:
     """Time one problem and print its lines."""
-    torch.manual_seed(0)
-    M, N, K = problem.M, problem.N, problem.K
-    a, b = (
-        torch.randn(shape[::-1], device="cuda").t() if letter == "T" else torch.randn(shape, device="cuda")
-        for shape, letter in zip(((M, K), (K, N)), problem.layout, strict=True)
-    )
+    a, b = one_order.operands(torch, problem, "cuda")
     ordered = [old, *configs]
-    results = [torch.full((M, N), float("nan"), device="cuda") for _ in range(len(ordered) + 2)]
+    results = [torch.full((problem.M, problem.N), float("nan"), device="cuda") for _ in range(len(ordered) + 2)]
     works = [
         lambda: torch.mm(a, b, out=results[0]),
         lambda: sgemm(a, b, C=results[1]),

@@ -2,7 +2,7 @@
 """Measure the regret of predicted configs: time of the chosen config relative to the best found, on random problems.
 
     tests/benchmarks/regret.py                       200 problems, against the best config that has a curve
-    tests/benchmarks/regret.py --space warptiled+    against the best of a search space (minutes of compiling)
+    tests/benchmarks/regret.py --whole               against the best of the search spaces (minutes of compiling)
 
 The exit code is 1 if the mean regret is above 5 % or the 95th percentile above 15 %.
 """
@@ -30,10 +30,11 @@ from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import Bar
 from fastsgemm.request import Request
 from fastsgemm.rungs import Rung
-from fastsgemm.tuning import spaces, tuner
+from fastsgemm.tuning import tuner
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.evaluator import job_of
 from fastsgemm.tuning.search import Effort, Round, Sweep
+from fastsgemm.tuning.spaces import SPACES
 
 SEED = 1
 SMALLEST, LARGEST = 16, 8192
@@ -110,9 +111,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     with tuner.evaluating(device.open_gpu(0)) as evaluator, tuner.alone(evaluator.device):
         content = database.load(evaluator.device.arch)
         configs = {rung: [curve.config for curve in content.curves if curve.rung == rung.name] for rung in chosen}
-        if arguments.space:
-            space = spaces.SPACES[arguments.space]
-            configs[rungs.find(space.rung)] += space.candidates(evaluator.device.shared_limit)
+        if arguments.whole:
+            for rung in chosen:
+                configs[rung] += SPACES[rung.name].candidates(evaluator.device.shared_limit)
         drawn = draw(arguments.count)
         bar = Bar()
         with Checkpoint(None, {}) as checkpoint:
@@ -134,7 +135,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "device": evaluator.device.name,
         "rungs": [rung.name for rung in chosen],
-        "space": arguments.space,
+        "whole": arguments.whole,
         "mean": statistics.mean(regrets),
         "p95": regrets[max(0, round(0.95 * len(regrets)) - 1)],
         "worst": regrets[-1],
@@ -147,7 +148,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=200, help="problems; default 200")
     parser.add_argument("--rung", help="one rung only; default: those that sgemm chooses from")
-    parser.add_argument("--space", choices=list(spaces.SPACES), help="also sweep this whole search space")
+    parser.add_argument("--whole", action="store_true", help="also sweep the whole search space of each rung")
     parser.add_argument("--json", type=Path, help="write every time into this file")
     arguments = parser.parse_args()
     began = time.monotonic()

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import fp16x3_kernels
 import numpy as np
 import pytest
+from matrices import LAYOUTS, laid_out
 from msgspec import structs
 from python_kernels import PythonKernel, parameters_of
 
@@ -35,14 +36,6 @@ from fastsgemm.problem import Sym
 from fastsgemm.request import resolve
 
 HOW = {"rung": "fp16x3"}
-LAYOUTS = {
-    "row-major": lambda rows, columns: np.full((rows, columns), 99, np.float32),
-    "column-major": lambda rows, columns: np.full((columns, rows), 99, np.float32).T,
-    "padded": lambda rows, columns: np.full((rows + 1, columns + 3), 99, np.float32)[1:, 2:-1],
-    "upwards": lambda rows, columns: np.full((rows, columns + 1), 99, np.float32)[::-1, 1:],
-    "padded column-major": lambda rows, columns: np.full((columns + 1, rows + 3), 99, np.float32)[1:, 2:-1].T,
-    "strided": lambda rows, columns: np.full((2 * rows, 3 * columns), 99, np.float32)[::2, ::3],
-}
 
 
 class Event:
@@ -96,12 +89,6 @@ def gpu(device, monkeypatch):
 
     monkeypatch.setattr("fastsgemm.jit.kernel._load", load)
     return device
-
-
-def laid_out(how, values):
-    buffer = LAYOUTS[how](*values.shape)
-    buffer[...] = values
-    return buffer
 
 
 def close(found, a, b, alpha=1.0, beta=0.0, c=0.0):

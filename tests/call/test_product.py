@@ -5,29 +5,12 @@ import itertools
 import numpy as np
 import pytest
 from cuda.bindings import driver
+from matrices import LAYOUTS, laid_out
 
 from fastsgemm import BlockConfig, sgemm
 from fastsgemm.errors import CaptureError, DeviceMemoryError, OperandError
 
 HOW = {"rung": "naive", "config": BlockConfig(32, 32)}
-
-
-def laid_out(how, values):
-    rows, columns = values.shape
-    buffer = {
-        "row-major": lambda: np.full((rows, columns), 99, np.float32),
-        "column-major": lambda: np.full((columns, rows), 99, np.float32).T,
-        "padded": lambda: np.full((rows + 1, columns + 3), 99, np.float32)[1:, 2:-1],
-        "padded column-major": lambda: np.full((columns + 1, rows + 3), 99, np.float32)[1:, 2:-1].T,
-        "upwards": lambda: np.full((rows, columns + 1), 99, np.float32)[::-1, 1:],
-        "leftwards": lambda: np.full((rows, columns), 99, np.float32)[:, ::-1],
-        "strided": lambda: np.full((2 * rows, 3 * columns), 99, np.float32)[::2, ::3],
-    }[how]()
-    buffer[...] = values
-    return buffer
-
-
-LAYOUTS = ["row-major", "column-major", "padded", "padded column-major", "upwards", "leftwards", "strided"]
 PACKED = ("leftwards", "strided")  # those without a unit stride
 
 

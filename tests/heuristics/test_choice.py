@@ -16,14 +16,14 @@ from fastsgemm.heuristics.knowledge import Knowledge, knowledge, knows
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import Problem
 from fastsgemm.request import Request
-from fastsgemm.tuning.spaces import PIPELINED, REFINED, SKINNY
+from fastsgemm.tuning.spaces import PIPELINED, SKINNY, WARPTILED
 
 RUNG = rungs.find("warptiled")
 DEVICE = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
 OTHER = structs.replace(DEVICE, name="Fake 8000", multiprocessors=114)
 PROBLEM = Problem(1024, 1024, 1024)
 DEFAULT = PIPELINED.quick[0]  # of a default rung
-BIG, SMALL, THIRD, FOURTH = REFINED.quick[0], REFINED.quick[15], REFINED.quick[5], REFINED.quick[9]
+BIG, SMALL, THIRD, FOURTH = WARPTILED.quick[0], WARPTILED.quick[15], WARPTILED.quick[5], WARPTILED.quick[9]
 
 FEW_ROWS = SKINNY.quick[0]  # before a test empties the database
 
@@ -240,7 +240,7 @@ def test_the_second_question_reads_and_computes_nothing(shipped, monkeypatch):
 
 
 def test_a_new_problem_is_answered_without_reading(shipped, monkeypatch):
-    shipped(curves=[curve(config) for config in REFINED.quick])
+    shipped(curves=[curve(config) for config in WARPTILED.quick])
     pick()
     with monkeypatch.context() as patch:
         patch.setattr(database, "load", None)

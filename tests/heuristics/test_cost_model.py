@@ -20,11 +20,11 @@ from fastsgemm.heuristics.products import Product
 from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, spell
 from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.evaluator import job_of
-from fastsgemm.tuning.spaces import PIPELINED, REFINED, SKINNY
+from fastsgemm.tuning.spaces import PIPELINED, SKINNY, WARPTILED
 
 SMS = 132
 ONE_CHAIN = structs.replace(database.fitted("sm_90"), long_sums={})  # no sum needs partial accumulators
-BIG, SMALL = REFINED.quick[0], REFINED.quick[15]  # 128x128x8 and 32x32x16
+BIG, SMALL = WARPTILED.quick[0], WARPTILED.quick[15]  # 128x128x8 and 32x32x16
 
 
 class OneConfig:
@@ -48,8 +48,8 @@ class OneConfig:
         return found.ms, found.config
 
 
-def ideal(config, full, start=0.004, slope=1e-3, tail=2.0, ragged=1.25):
-    """A machine that is exactly what the model thinks: each wave costs `slope` a step and `start` once."""
+def ideal(config, full, slope=1e-3):
+    """A machine that is exactly what the model thinks: each wave costs `slope` a step and 4 us once."""
 
     def ms(problem):
         load = blocks(config, problem) / SMS
@@ -57,14 +57,14 @@ def ideal(config, full, start=0.004, slope=1e-3, tail=2.0, ragged=1.25):
         part = math.ceil(rest - 1e-9) if rest > 1 else max(rest, 1 / 8) if rest > 1e-9 else 0
         units = waves * full + part
         rest_k = problem.K % config.BK
-        depth = problem.K - rest_k + (3 + tail * rest_k if rest_k else 0)
+        depth = problem.K - rest_k + (3 + 2.0 * rest_k if rest_k else 0)
         odd = (problem.N if problem.layout[1] == "N" else problem.K) % 4 or (
             problem.K if problem.layout[0] == "N" else problem.M
         ) % 4
         return (
-            (start + slope * depth * 1.0)
+            (0.004 + slope * depth)
             * units
-            * (ragged if odd else 1.0)
+            * (1.25 if odd else 1.0)
             * {"NN": 1, "NT": 1.1, "TN": 0.9, "TT": 1.3}[problem.layout]
         )
 
@@ -331,9 +331,9 @@ def test_the_best_division_is_the_least_of_all():
 NARROW = SKINNY.quick[4]  # 4x64x256
 
 
-def narrow_machine(full, start=0.004, slope=1e-5, tail=2.0):
+def narrow_machine(full):
     """`ideal` for rung 10: the problem as it is computed, in one row of tiles."""
-    return ideal(NARROW.kernel, full, start, slope, tail)
+    return ideal(NARROW.kernel, full, slope=1e-5)
 
 
 def narrow_curve(full, ms):

@@ -16,7 +16,7 @@ from fastsgemm.progress import Bar
 from fastsgemm.request import Request, resolve
 from fastsgemm.tuning import tuner
 from fastsgemm.tuning.plan import plan_run, tunable
-from fastsgemm.tuning.spaces import CLASSIC
+from fastsgemm.tuning.spaces import AUTOTUNED
 
 
 def explained(device, rung, problem):
@@ -47,7 +47,7 @@ def test_predictions_and_alternatives_are_shown(evaluator, data_folder):
     outcome = tuner.carry_out(planned, evaluator, Bar(False), 1e9)
     found = explained(evaluator.device, "autotuned", Problem(1111, 2222, 333, "TN"))
     text = str(found)
-    assert len(outcome.curves) == len(CLASSIC.quick)
+    assert len(outcome.curves) == len(AUTOTUNED.quick)
     assert "predicted: of the configs with a measured curve" in text
     assert "measured times on Fake 9000 (yours; driver 580.0, NVRTC 13.0, 2026-01-01)" in text
     assert text.count("ms  as they lie: autotuned") == 4

@@ -88,7 +88,7 @@ CALLS = {
     "tune": (tune, ("rung", "budget", "device", "quick", "store", "progress")),
     "plan of a tuning run": (
         lambda **given: plan_run(DEVICE, **given),
-        ("shapes", "rung", "space"),
+        ("shapes", "rung"),
     ),
     "split": (lambda **given: fastsgemm.split(ONES, **given), ("side",)),
     "config": (lambda **given: fastsgemm.PipelinedConfig(**CONSTANTS | given), tuple(CONSTANTS)),

@@ -75,7 +75,7 @@ def test_the_flush_is_larger_than_the_l2(stopwatch, log):
 
 def test_a_median_leaves_the_warm_up_out(stopwatch, log):
     times = [100.0, 100.0, 1.0, 9.0, 2.0, 8.0, 3.0]
-    assert stopwatch.median(work(log, "work", times), seconds=0.0) == 3.0
+    assert stopwatch.medians([work(log, "work", times)], seconds=0.0) == [3.0]
 
 
 def test_several_run_in_turns(stopwatch, log):
@@ -99,7 +99,7 @@ def test_samples_are_the_times_that_the_medians_are_of(stopwatch, log):
 
 def test_quick_work_stops_after_enough_runs(stopwatch, log):
     runs = _WARM_UP + _MOST_RUNS
-    assert stopwatch.median(work(log, "work", [1.0] * runs), seconds=60.0) == 1.0
+    assert stopwatch.medians([work(log, "work", [1.0] * runs)], seconds=60.0) == [1.0]
 
 
 def test_close_frees_the_flush_buffer(stopwatch, log):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import datetime
 import json
 import os
 import re
@@ -235,8 +234,9 @@ def on_device(folder: Path) -> None:
     from cuda.bindings import driver
 
     from fastsgemm import device
-    from fastsgemm import sgemm as on_device
+    from fastsgemm import sgemm as multiply
     from fastsgemm.jit import compiler
+    from fastsgemm.measure import machine
 
     launches = json.loads((folder / "launches.json").read_text(encoding="utf-8"))
     A, B = np.load(folder / "A.npy"), np.load(folder / "B.npy")
@@ -244,26 +244,20 @@ def on_device(folder: Path) -> None:
     compiler.cubin = lambda source, name, arch: cubins[source]
     gpu = device.open_gpu(0)
     gpu.enter()
+
+    def product(one: dict[str, Any]) -> np.ndarray:
+        config = rungs.find(one["rung"]).config.from_constants(one["constants"])
+        return multiply(A[: one["rows"]], B, rung=one["rung"], config=config)
+
     same_bits = {}
     for number, one in enumerate(launches):  # loads the kernels
-        C = on_device(
-            A[: one["rows"]],
-            B,
-            rung=one["rung"],
-            config=rungs.find(one["rung"]).config.from_constants(one["constants"]),
-        )
         expected = np.load(folder / f"{number}.npy")
-        same_bits[one["rung"]] = bool(np.array_equal(C.view(np.uint32), expected.view(np.uint32)))
+        same_bits[one["rung"]] = bool(np.array_equal(product(one).view(np.uint32), expected.view(np.uint32)))
     device.succeed("starting the profiler", driver.cuProfilerStart())
     for one in launches:
-        on_device(
-            A[: one["rows"]],
-            B,
-            rung=one["rung"],
-            config=rungs.find(one["rung"]).config.from_constants(one["constants"]),
-        )
+        product(one)
     device.succeed("stopping the profiler", driver.cuProfilerStop())
-    found = {"device": gpu.name, "arch": gpu.arch, "driver": device.driver_text(), "same_bits": same_bits}
+    found = {"arch": gpu.arch, **machine.facts(gpu), "same_bits": same_bits}
     (folder / "device.json").write_text(json.dumps(found), encoding="utf-8")
 
 
@@ -436,7 +430,6 @@ def measure(problem: Problem, machine: Machine, ncu: str) -> tuple[dict[str, Any
         device_info = json.loads((folder / "device.json").read_text(encoding="utf-8"))
     rows = compare(done, kernels)
     found = device_info | {
-        "date": datetime.date.today().isoformat(),
         "simulated": machine.device.name,
         "problem": asdict(problem),
         "constants": {one.rung: one.constants for one in done},

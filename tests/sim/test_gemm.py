@@ -37,10 +37,9 @@ def _stored(x, layout):
     return np.asfortranarray(x) if layout == "T" else np.ascontiguousarray(x)
 
 
-def _a_little_larger(config, depth=None):
+def _a_little_larger(config):
     """A problem that needs more than one block each way and whose every edge is ragged."""
-    depth = depth or getattr(config, "BK", 5) + 3
-    return config.BM + 5, config.BN + 3, depth
+    return config.BM + 5, config.BN + 3, getattr(config, "BK", 5) + 3
 
 
 def _same_bits(found, expected):

@@ -91,45 +91,6 @@ def depths(config: Config) -> tuple[int, int]:
     return _SKINNY_DEPTHS if isinstance(config, SkinnyConfig) else _DEPTHS
 
 
-def probes(config: Config, blocks_per_sm: int, multiprocessors: int, quick: bool = False) -> list[Problem]:
-    """Return the problems that a curve is measured on.
-
-    Parameters
-    ----------
-    config : Config
-    blocks_per_sm : int
-    multiprocessors : int
-    quick : bool
-        Leave out points that need kernels of their own. The model then assumes that transposed operands with odd
-        extents behave like aligned ones, that edges cost nothing, and that rows of tiles share nothing. On rung 9,
-        which may compute the end of K first, it also assumes that this end costs as much as its steps, and that the
-        time is one straight line in a ragged K.
-    """
-    shallow, deep = depths(config)
-    peels = quick and isinstance(config, PipelinedConfig)
-    found = [
-        _probe(config, load * multiprocessors, depth + ragged, ragged)
-        for ragged in (0, 1)
-        for load in loads(blocks_per_sm)
-        for depth in (_TINY, shallow, deep)
-        if not (peels and ragged and depth == shallow)
-    ]
-    found += [
-        _probe(config, load * multiprocessors, deep + ragged, ragged, layout)
-        for ragged in ((0,) if quick else (0, 1))
-        for load in dict.fromkeys(_layout_loads(config, blocks_per_sm))
-        for layout in _LAYOUTS
-    ]
-    if not peels:
-        found += _tails(config, multiprocessors)
-    streams = _streams(config, blocks_per_sm, multiprocessors)
-    stream = streams[False, "N"]
-    found += [stream] if quick else streams.values()
-    if not quick:
-        found.append(_stacked(config, stream) if isinstance(config, SkinnyConfig) else _guarded(stream))
-    return list(dict.fromkeys(found))
-
-
 def _layout_loads(config: Config, blocks_per_sm: int) -> tuple[float, ...]:
     """Return the loads at which layouts other than NN are measured: 1, a full wave and on rung 9 also 2."""
     full = float(blocks_per_sm)
@@ -263,29 +224,6 @@ class CostModel:
         self._guard = max(1.0, self._known.get(_guarded(stream), 0.0) / self._ms(stream))
         self._shared = self._shared_part(stream)
 
-    def best(
-        self, problem: Problem, multiprocessors: int, complete: Callable[[Config], tuple[float, Config]] | None = None
-    ) -> tuple[float, Config]:
-        """Return the least predicted device time in ms, and the config with the SPLIT_K that gives it.
-
-        Parameters
-        ----------
-        problem : Problem
-        multiprocessors : int
-        complete : callable, optional
-            Returns, for a config with a SPLIT_K, the slowdown and the config: the config as launched, and its time
-            relative to the one given.
-        """
-        problem = with_swap_ab(self._rung, problem)
-        if not self._rung.splits:
-            return self.predict(problem, multiprocessors), self._config
-        found = []
-        for parts in splits(self._config, problem, multiprocessors):
-            option = self._config.replace(SPLIT_K=parts)
-            factor, used = complete(option) if complete else (1.0, option)
-            found.append((factor * self.predict_split(problem, option, multiprocessors), used))
-        return min(found, key=lambda pair: pair[0])
-
     def predict_split(self, problem: Problem, config: Config, multiprocessors: int) -> float:
         """Return the predicted device time in ms with the SPLIT_K of `config`, the reduction included."""
         problem = with_swap_ab(self._rung, problem)
@@ -297,10 +235,6 @@ class CostModel:
         fitted = self._fitted
         adding = fitted.reduction_ms + count * fitted.reduction_ms_per_part
         return whole + adding + outputs * (count + 2) / fitted.reduction_bytes_per_ms
-
-    def predict(self, problem: Problem, multiprocessors: float) -> float:
-        """Return the predicted device time in ms, with K in one part, on a device with so many multiprocessors."""
-        return self._part(with_swap_ab(self._rung, problem), problem.K, multiprocessors)
 
     def _part(self, problem: Problem, K: int, multiprocessors: float) -> float:
         """Return the time of all tiles of C, each over K steps of those that the problem has."""

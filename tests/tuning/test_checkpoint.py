@@ -6,10 +6,10 @@ import pytest
 from fastsgemm.errors import RecordError
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.checkpoint import Checkpoint
-from fastsgemm.tuning.spaces import PIPELINED, REFINED
+from fastsgemm.tuning.spaces import PIPELINED, WARPTILED
 
 PROBLEM = Problem(100, 200, 300, "TN")
-ONE, TWO = REFINED.quick[:2]
+ONE, TWO = WARPTILED.quick[:2]
 STAMP = {"device": "Fake 9000", "driver": "580.0"}
 
 

@@ -7,7 +7,7 @@ import pytest
 from fastsgemm.heuristics import database
 from fastsgemm.problem import spell
 from fastsgemm.tuning import contribution, tuner
-from fastsgemm.tuning.spaces import CLASSIC
+from fastsgemm.tuning.spaces import AUTOTUNED
 
 
 def run(*arguments, env=None):
@@ -78,18 +78,18 @@ def test_show_explains_what_was_tuned(cli):
 
 def test_a_dry_run_does_nothing(cli, evaluator):
     code, out, _ = cli("--dry-run", "--rung", "autotuned")
-    assert code == 0 and f"{len(CLASSIC.candidates(232448))} candidates" in out
+    assert code == 0 and f"{len(AUTOTUNED.candidates(232448))} candidates" in out
     assert evaluator.compiled == evaluator.timed == []
     _, out, _ = cli("--dry-run", "--json")
-    assert set(json.loads(out)["spaces"]) == {"classic", "warptiled+", "pipelined", "skinny"}
+    assert set(json.loads(out)["candidates"]) == {"autotuned", "warptiled", "pipelined", "skinny"}
 
 
 def test_the_options_reach_the_run(cli, monkeypatch):
     seen = {}
     monkeypatch.setattr(tuner, "tune", lambda shapes, **options: seen.update(options, shapes=shapes) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        cli("--budget", "3", "--space", "classic", "--no-store", "--device", "cuda:2")
-    assert (seen["budget"], seen["space"], seen["store"], seen["device"]) == (3.0, "classic", False, "cuda:2")
+        cli("--budget", "3", "--rung", "autotuned", "--no-store", "--device", "cuda:2")
+    assert (seen["budget"], seen["rung"].name, seen["store"], seen["device"]) == (3.0, "autotuned", False, "cuda:2")
     assert seen["shapes"] is None and not seen["quick"] and seen["progress"]
 
 
@@ -120,7 +120,7 @@ def test_an_option_that_would_be_ignored_is_refused(cli, evaluator, tmp_path, mo
     assert evaluator.timed == [] and [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.parametrize("given", ["--dry-run", "--size=64", "--rung=9", "--space=warptiled", "--quick"])
+@pytest.mark.parametrize("given", ["--dry-run", "--size=64", "--rung=9", "--quick"])
 def test_a_file_is_verified_whole(cli, given):
     code, _, err = cli("--verify", "x", given)
     assert code == 2 and f"--verify has no use for {given.partition('=')[0]}" in err
@@ -144,10 +144,8 @@ def test_a_plot_of_an_unknown_kind_is_one_line(cli, tmp_path):
         (("--rung", "fastest"), "unknown rung"),
         (("--budget", "-1"), "positive"),
         (("--budget", "soon"), "positive"),
-        (("--space", "huge"), "classic"),
         (("--rung", "naive", "--dry-run", "--device", "sm_90"), "no search space"),
         (("--dry-run", "--device", "sm_42"), "nothing is known of a device 'sm_42'"),
-        (("--quick", "--space", "warptiled"), "no candidates for a quick run"),
         (("--size", "0,1,1"), "must be ints from 1 to"),
         (("--size", "64,64,64,x0"), "a batch has 1 to 4294836225 products, got 0"),
         (("--size", "64,64,64,x"), "a problem is written N or M,N,K"),

@@ -27,7 +27,7 @@ from fastsgemm.tuning import evaluator, spaces, tuner
 from fastsgemm.tuning.evaluator import Evaluator, Job, job_of
 
 WARP = rungs.find("warptiled")
-GOOD, QUICK_TO_COMPILE = spaces.REFINED.quick[0], spaces.REFINED.quick[15]
+GOOD, QUICK_TO_COMPILE = spaces.WARPTILED.quick[0], spaces.WARPTILED.quick[15]
 VARIANTS = [
     Variant(a, b, *widths)
     for a in (False, True)
@@ -153,7 +153,7 @@ def test_the_check_is_of_the_variant_that_is_asked_for(checked_problem):
     for wanted in filter(reachable, VARIANTS):
         problem = checked_problem(Job(WARP, GOOD, wanted))
         assert variants.dense_call(problem).variant == wanted
-        for config in spaces.REFINED.quick:
+        for config in spaces.WARPTILED.quick:
             assert problem.M > config.BM and problem.N > config.BN and problem.K > config.BK
             assert problem.M % config.BM and problem.N % config.BN and problem.K % config.BK
 
@@ -205,8 +205,8 @@ def test_the_check_of_a_guarded_kernel_is_smaller_than_its_tile_and_that_of_the_
             assert problem.M % config.BM and problem.N % config.BN
 
 
-def job_64(layout="NN", config=None):
-    return job_of("sm_90", WARP, config or GOOD, Problem(64, 64, 64, layout))
+def job_64(config=GOOD):
+    return job_of("sm_90", WARP, config, Problem(64, 64, 64))
 
 
 @pytest.mark.parametrize("extents", [(64, 64, 64), (63, 61, 59)])
@@ -263,7 +263,7 @@ def job_of_batch(layout="NN", rung=WARP, config=GOOD):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("rung", ["warptiled", "pipelined", "skinny"])
 def test_a_right_kernel_of_a_batch_passes(python_evaluator, layout, rung):
-    space = spaces.DEFAULTS[rung]
+    space = spaces.SPACES[rung]
     assert python_evaluator.check(job_of_batch(layout, rungs.find(rung), space.quick[0])) is None
 
 
@@ -271,7 +271,7 @@ def test_a_right_kernel_of_a_batch_passes(python_evaluator, layout, rung):
 @pytest.mark.parametrize("extents", [(64, 64, 64), (63, 63, 2059), (8, 8, 64)])
 def test_a_right_kernel_of_a_symmetric_result_passes(python_evaluator, extents, parts):
     """B is A transposed, in the memory of A; of parts of K, one triangle is stored and added up."""
-    config = spaces.DEFAULTS["pipelined"].quick[0].replace(SPLIT_K=parts)
+    config = spaces.SPACES["pipelined"].quick[0].replace(SPLIT_K=parts)
     job = job_of("sm_90", PIPELINE, config, Problem(*extents, "NT", symmetric=True))
     assert job.variant.sym == (2 if parts > 1 and extents[2] > 64 else job.variant.sym) != 0
     assert python_evaluator.check(job) is None
@@ -408,7 +408,7 @@ def test_afterwards_nothing_is_left(python_evaluator, device_info, arrays):
 
 
 def test_real_kernels_compile_side_by_side_and_failures_are_values(python_evaluator):
-    good = job_64(config=QUICK_TO_COMPILE)
+    good = job_64(QUICK_TO_COMPILE)
     bad = dataclasses.replace(good, config=WarptiledConfig(100, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1))
     found = dict(python_evaluator.compile([good, bad]))
     assert found[good] is None
@@ -419,7 +419,7 @@ def test_what_is_tried_stays_out_of_the_kernel_cache_and_is_compiled_and_loaded_
     python_evaluator, device_info, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(tmp_path))
-    job = job_64(config=QUICK_TO_COMPILE)
+    job = job_64(QUICK_TO_COMPILE)
     assert list(python_evaluator.compile([job])) == [(job, None)]
     assert cache.entries() == (0, 0)
 
@@ -486,7 +486,7 @@ def real():
     ids=spell,
 )
 def test_good_kernels_pass(real, problem):
-    jobs = [job_of("sm_90", WARP, config, problem) for config in spaces.REFINED.quick[:6]]
+    jobs = [job_of("sm_90", WARP, config, problem) for config in spaces.WARPTILED.quick[:6]]
     assert dict(real.compile(jobs)) == dict.fromkeys(jobs)
     assert [real.check(job) for job in jobs] == [None] * len(jobs)
     timer = real.operands(problem)

@@ -46,9 +46,6 @@ class FormulaTimer:
         t = tiling(config, problem.M, problem.N, problem.K, trans_c, multiprocessors, sym)
         return heuristics.predicted_us(known, tile, t, problem, split, multiprocessors)
 
-    def host(self, config, problem, split):
-        return self.rates.times.host_us
-
 
 def other(tiles):
     """Tiles that take other times."""

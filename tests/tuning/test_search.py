@@ -10,11 +10,11 @@ from fastsgemm.progress import Bar
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.evaluator import job_of
 from fastsgemm.tuning.search import Effort, Round, Sweep
-from fastsgemm.tuning.spaces import PIPELINED, REFINED
+from fastsgemm.tuning.spaces import PIPELINED, WARPTILED
 
 RUNG = rungs.find("warptiled")
 PROBLEM = Problem(1024, 1024, 1024)
-FEW = REFINED.quick
+FEW = WARPTILED.quick
 EFFORT = Effort((Round(1.0, 1, 1), Round(0.5, 4, 3), Round(0.0, 2, 5)), beside_cublas=True)
 
 

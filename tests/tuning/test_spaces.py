@@ -3,8 +3,7 @@ import pytest
 from fastsgemm import config as configs
 from fastsgemm import resources, rungs
 from fastsgemm.heuristics import database
-from fastsgemm.tuning import spaces
-from fastsgemm.tuning.spaces import CLASSIC, LITERATURE, PIPELINED, REFINED, SPACES
+from fastsgemm.tuning.spaces import AUTOTUNED, PIPELINED, SPACES, WARPTILED
 
 H200 = 232448
 # What a block may opt in to on every architecture, 64 KB on sm_75
@@ -35,35 +34,29 @@ def test_less_shared_memory_means_fewer_candidates(space):
 
 
 @pytest.mark.parametrize("tile", [(128, 128, 16, 8, 8), (64, 64, 16, 4, 4), (128, 128, 8, 8, 8)], ids=str)
-def test_the_classic_space_has_the_winners_of_the_literature(tile):
-    assert configs.VectorizedConfig(*tile) in CLASSIC.candidates(H200)
-
-
-def test_the_literature_has_no_refinements():
-    for config in LITERATURE.candidates(H200):
-        assert (config.PREFETCH, config.SERPENTINE, config.GROUP_M, config.MIN_BLOCKS) == (0, 0, 1, 1)
-    assert LITERATURE.refined == ()
+def test_rung_7s_space_has_the_winners_of_the_literature(tile):
+    assert configs.VectorizedConfig(*tile) in AUTOTUNED.candidates(H200)
 
 
 def test_refinements_keep_the_tile():
-    config = REFINED.quick[0]
-    others = REFINED.refinements(config, H200)
+    config = WARPTILED.quick[0]
+    others = WARPTILED.refinements(config, H200)
     assert config not in others
-    assert REFINED.refinements(config, config.shared_bytes - 1) == []
+    assert WARPTILED.refinements(config, config.shared_bytes - 1) == []
     assert {(other.BM, other.BN, other.BK, other.WM, other.TM) for other in others} == {(128, 128, 8, 64, 8)}
     assert {other.GROUP_M for other in others} == {1, 4, 8, 16}
     assert {other.PREFETCH for other in others} == {other.SERPENTINE for other in others} == {0, 1}
 
 
 def test_blocks_are_asked_for_only_where_that_bounds_registers():
-    for config in REFINED.quick:
-        for other in REFINED.refinements(config, H200):
+    for config in WARPTILED.quick:
+        for other in WARPTILED.refinements(config, H200):
             bound = 65536 // (other.MIN_BLOCKS * other.threads)
             assert other.least_registers <= bound
             assert other.MIN_BLOCKS == 1 or bound < configs.MAX_REGISTERS
-    small = REFINED.quick[15]
+    small = WARPTILED.quick[15]
     assert small.threads == 64
-    assert {other.MIN_BLOCKS for other in REFINED.refinements(small, H200)} == {1}
+    assert {other.MIN_BLOCKS for other in WARPTILED.refinements(small, H200)} == {1}
 
 
 def test_k_is_divided_for_a_problem_and_not_by_the_space():
@@ -101,16 +94,10 @@ def test_a_picked_config_keeps_a_min_blocks_that_bounds_nothing():
         assert {other.MIN_BLOCKS for other in PIPELINED.refinements(config, H200)} == {2}
 
 
-def test_known_winners_are_in_the_spaces():
-    """The best of a random half of the literature's configs on an H200, and the best with refinements."""
-    literature = configs.WarptiledConfig(64, 128, 8, 8, 4, 32, 64, 2, 0, 0, 1, 1)
-    refined = configs.WarptiledConfig(128, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1)
-    assert literature in LITERATURE.candidates(H200)
-    assert refined in REFINED.candidates(H200)
+def test_the_best_config_of_an_h200_is_in_the_space():
+    assert configs.WarptiledConfig(128, 128, 8, 8, 8, 64, 32, 1, 1, 1, 8, 1) in WARPTILED.candidates(H200)
 
 
 def test_the_default_rungs_are_tuned_first():
-    found = spaces.DEFAULTS
-    assert tuple(found) == ("pipelined", "skinny", "warptiled", "autotuned")
-    assert tuple(rung.name for rung in rungs.DEFAULTS) == tuple(found)[:2]
-    assert found["pipelined"] is PIPELINED and found["warptiled"] is REFINED
+    assert tuple(SPACES) == ("pipelined", "skinny", "warptiled", "autotuned")
+    assert tuple(rung.name for rung in rungs.DEFAULTS) == tuple(SPACES)[:2]

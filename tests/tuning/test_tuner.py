@@ -30,7 +30,7 @@ from fastsgemm.tuning.plan import RunPlan, plan_run
 from fastsgemm.tuning.portfolio import base_config, portfolio
 from fastsgemm.tuning.rung_tuning import MOST_FLOPS_OF_SHORT, RungTuning
 from fastsgemm.tuning.search import Result, Sweep
-from fastsgemm.tuning.spaces import CLASSIC, LITERATURE, PIPELINED, REFINED, SKINNY, pipelined, skinny, standard_set
+from fastsgemm.tuning.spaces import AUTOTUNED, PIPELINED, SKINNY, WARPTILED, pipelined, skinny, standard_set
 
 DEVICE = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
 WARP = rungs.find("warptiled")
@@ -63,7 +63,7 @@ def checkpoint(data_folder):
 
 def test_the_default_is_the_standard_set_of_every_tunable_rung(evaluator):
     planned = plan_run(evaluator.device)
-    assert [space.name for space in planned.spaces] == ["pipelined", "skinny", "warptiled+", "classic"]
+    assert [space.rung for space in planned.spaces] == ["pipelined", "skinny", "warptiled", "autotuned"]
     wanted = [
         standard_set.STANDARD + pipelined.BATCHES + pipelined.HUGE,
         skinny.NARROW + skinny.NARROW_BATCHES,
@@ -144,8 +144,6 @@ def test_a_column_is_tuned_as_what_is_computed(evaluator):
     [
         ({"rung": "naive"}, ConfigError, "naive has no search space"),
         ({"rung": "fastest"}, UnknownRungError, "fastest"),
-        ({"space": "huge"}, ConfigError, "classic"),
-        ({"space": "classic", "rung": 8}, ConfigError, "belongs to rung autotuned"),
         ({"shapes": [(1, 2)]}, ShapeError, "M,N,K"),
         ({"shapes": [(0, 1, 1)]}, ShapeError, "must be ints from 1 to"),
         ({"shapes": ["1,1,1,x0"]}, ShapeError, "a batch has 1 to"),
@@ -159,7 +157,7 @@ def test_bad_plans_are_refused(evaluator, options, error, message):
 
 def test_a_plan_says_what_it_will_try(evaluator):
     text = str(plan_run(evaluator.device, [SHAPE], rung="autotuned", quick=True))
-    assert f"rung autotuned: {len(CLASSIC.quick)} candidates of space classic (quick)" in text
+    assert f"rung autotuned: {len(AUTOTUNED.quick)} candidates of a quick run" in text
     assert SHAPE in text
 
 
@@ -169,7 +167,7 @@ def test_a_plan_says_what_it_will_try(evaluator):
 def test_one_problem_is_tuned_stored_and_used(evaluator, go, data_folder):
     outcome = go(rung="warptiled")
     found = outcome.tuned[0]
-    everything = REFINED.candidates(evaluator.device.shared_limit)
+    everything = WARPTILED.candidates(evaluator.device.shared_limit)
     assert found.ms <= min(evaluator.formula(config, Problem(1024, 1024, 1024)) for config in everything)
     chosen = choose_config(evaluator.device, WARP, Problem(1024, 1024, 1024))
     assert (chosen.config, chosen.rule) == (found.config, EXACT)
@@ -240,7 +238,7 @@ def test_every_split_that_is_worth_it_is_tried_and_the_one_that_fills_the_device
 
 
 def test_a_rung_without_split_k_is_tried_as_it_is():
-    config, problem = REFINED.quick[0], Problem(64, 64, 65536)
+    config, problem = WARPTILED.quick[0], Problem(64, 64, 65536)
     assert with_each_split(WARP, config, problem, 132) == [config]
     assert with_filling_split(WARP, config, problem, 132) == config
 
@@ -265,13 +263,6 @@ def test_refinements_of_the_best_are_tried(evaluator, go):
     go(rung="warptiled")
     tried = {config for _, config in evaluator.timed}
     assert {config.PREFETCH for config in tried} == {0, 1} and {config.GROUP_M for config in tried} == {1, 4, 8, 16}
-
-
-def test_the_literatures_space_can_be_asked_for(evaluator, go):
-    found = go(space="warptiled", store=False).tuned[0]
-    tried = {config for _, config in evaluator.timed}
-    assert tried - {found.shipped_config} <= set(LITERATURE.candidates(evaluator.device.shared_limit))
-    assert len(tried) > 100
 
 
 def test_the_winner_is_compared_with_what_is_shipped_and_with_cublas(evaluator, go):
@@ -329,7 +320,7 @@ def test_a_quick_run_asks_no_other_library(evaluator, go):
     evaluator.baseline_ms = 0.25
     outcome = go(rung="autotuned", quick=True)
     assert outcome.tuned[0].cublas_ms is None and " - " in str(outcome)
-    assert {config for _, config in evaluator.timed} <= {*CLASSIC.quick, outcome.tuned[0].shipped_config}
+    assert {config for _, config in evaluator.timed} <= {*AUTOTUNED.quick, outcome.tuned[0].shipped_config}
 
 
 @pytest.mark.parametrize("rung", ["pipelined", "skinny"])
@@ -355,7 +346,7 @@ def test_nothing_is_stored_unless_asked(go):
 
 
 def test_failures_are_counted_by_reason(evaluator, go):
-    evaluator.check_failures = dict.fromkeys(CLASSIC.quick[:3], "it spills: 8 bytes\nand a log")
+    evaluator.check_failures = dict.fromkeys(AUTOTUNED.quick[:3], "it spills: 8 bytes\nand a log")
     outcome = go(rung="autotuned", quick=True)
     assert outcome.failures == {"it spills: 8 bytes": 3}
 
@@ -389,7 +380,7 @@ def test_when_nothing_works_the_error_says_why(evaluator, go):
 def test_the_standard_set_gives_a_record_a_problem_and_the_curves(evaluator, go, quick):
     outcome = go(None, rung="autotuned", quick=quick)
     assert [found.problem for found in outcome.tuned] == list(standard_set.STANDARD)
-    count = len(CLASSIC.quick) if quick else 24
+    count = len(AUTOTUNED.quick) if quick else 24
     assert len(outcome.curves) == count and outcome.complete
     text = outcome.path.read_text()
     assert faults_of_file(text, "sm_90") == []
@@ -464,9 +455,9 @@ def test_the_whole_space_is_searched_on_the_anchors_and_where_that_compiles_noth
     go(None, rung="autotuned")
     found = set()
     for problem in standard_set.STANDARD:
-        drawn = worthy(CLASSIC, problem)
+        drawn = worthy(AUTOTUNED, problem)
         tried = {config for timed, config in evaluator.timed if timed == problem}
-        assert (tried >= drawn) == wholly_searched(CLASSIC, problem, drawn)
+        assert (tried >= drawn) == wholly_searched(AUTOTUNED, problem, drawn)
         found.add((problem in standard_set.ANCHORS, tried >= drawn))
     assert found == {(True, True), (False, True), (False, False)}
 
@@ -492,7 +483,7 @@ def test_where_kernels_serve_nothing_else_the_best_of_the_nearest_anchor_are_tri
 
 
 def test_a_config_that_fails_on_a_probe_gets_no_curve(evaluator, go):
-    bad = CLASSIC.quick[0]
+    bad = AUTOTUNED.quick[0]
     real = evaluator.time
 
     def time(rung, config, problem):
@@ -503,7 +494,7 @@ def test_a_config_that_fails_on_a_probe_gets_no_curve(evaluator, go):
     evaluator.time = time
     outcome = go(None, rung="autotuned", quick=True)
     assert bad not in [curve.config for curve in outcome.curves]
-    assert len(outcome.curves) == len(CLASSIC.quick) - 1
+    assert len(outcome.curves) == len(AUTOTUNED.quick) - 1
 
 
 @pytest.mark.parametrize("quick", [pytest.param(False, marks=SLOW), True])
@@ -679,7 +670,7 @@ def test_a_portfolio_counts_a_config_by_its_best_division():
 
 
 def test_a_portfolio_covers_every_problem_first():
-    a, b, c, d = REFINED.quick[:4]
+    a, b, c, d = WARPTILED.quick[:4]
 
     def result(**times):
         named = dict(zip("abcd", (a, b, c, d), strict=True))
@@ -693,7 +684,7 @@ def test_a_portfolio_covers_every_problem_first():
 
 
 def test_a_portfolio_starts_over_where_few_configs_were_timed_on_the_first_problem():
-    a, b, c, d, e = REFINED.quick[:5]
+    a, b, c, d, e = WARPTILED.quick[:5]
     tables = [{a: 1.0}, {b: 1.0, c: 1.3, d: 1.1, e: 1.2}]
     results = [Result(None, times, {}, None, True) for times in tables]
     assert portfolio(results, 9)[2:] == [d, e, c]

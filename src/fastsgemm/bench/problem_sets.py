@@ -155,11 +155,11 @@ _TUNED = {variants.dense_call(one).problem for one in (*standard_set.STANDARD, *
 _TUNED |= {sample.call.problem for sample in (*NAMED, *LAYOUTS, *NARROW)}
 
 
-def all_sizes(each: int = 100) -> list[Sample]:
-    """Return `each` random problems of every size class, with log-uniform extents from 1 to 8192."""
+def all_sizes() -> list[Sample]:
+    """Return 100 random problems of every size class, with log-uniform extents from 1 to 8192."""
     samples = []
     for number, size in enumerate(SIZES):
-        samples += _draw(each, SEED + number, 1, 8192, partial(_is_of, size))
+        samples += _draw(100, SEED + number, 1, 8192, partial(_is_of, size))
     return samples
 
 

@@ -148,9 +148,9 @@ def origin_of(entry: Evidence, arch: str) -> tuple[str, bool]:
 
 
 @cached
-def candidates(space: str, use: str) -> tuple[Config, ...]:
-    """Return the candidates of a search space for one use, in the order of the generic file."""
-    return tuple(one.config for one in shipped(GENERIC).candidates if (one.space, one.use) == (space, use))
+def candidates(rung: str, use: str) -> tuple[Config, ...]:
+    """Return the candidates of a rung for one use, in the order of the generic file."""
+    return tuple(one.config for one in shipped(GENERIC).candidates if (one.rung, one.use) == (rung, use))
 
 
 @cached

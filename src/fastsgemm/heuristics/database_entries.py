@@ -39,7 +39,7 @@ Row = tuple[Extent, Extent, Extent, Ms]  # M, N, K and the time
 Points = Mapping[Layout, Sequence[Row]]
 
 _ORDER = (
-    "space", "rung", "use", "device", "multiprocessors", "problem", "constants", "origin", "source", "blocks_per_sm",
+    "rung", "use", "device", "multiprocessors", "problem", "constants", "origin", "source", "blocks_per_sm",
     "calibration", "accumulators_cost", "points", "numbers", "ms", "tflops", "cublas_ratio", "driver", "nvrtc", "date",
 )  # fmt: skip
 
@@ -238,8 +238,7 @@ class Curve(Entry, frozen=True, kw_only=True):
 class Candidate(Entry, frozen=True, kw_only=True):
     """A config that tuning tries by name, not as one of a grid."""
 
-    space: Text  # the search space
-    # `quick`: in a quick run. `picked`: beside the grid of the space.
+    # `quick`: in a quick run. `picked`: beside the grid of the search space.
     use: Text
 
 

@@ -120,7 +120,7 @@ def choose(
     if lying is None or lying is known.mixed:  # beside float32, three products as they lie or two of split operands
         found.append(quickest(known.tiles, split=to_split))
     way = min(found, key=_Way.order)
-    ms = 1e-3 * way.least * problem.batch  # one product after the other
+    ms = 1e-3 * way.us * problem.batch  # one product after the other
     tensor = replace(ieee, tile=way.config, trans_c=way.trans_c)
     if known.least_gflop is None:
         ieee, tensor = (replace(one, tensor_ms=ms) for one in (ieee, replace(tensor, ms=ms)))
@@ -172,15 +172,14 @@ class _Way(NamedTuple):
 
     Attributes
     ----------
-    least, us : float
-        Microseconds of a call and, of these, on the device.
+    us : float
+        Microseconds of a call.
     trans_c : bool
     parts : int
         Of K.
     config : TileConfig
     """
 
-    least: float
     us: float
     trans_c: bool
     parts: int
@@ -193,7 +192,7 @@ class _Way(NamedTuple):
 
     def order(self) -> tuple[float, ...]:
         """What ways are compared by."""
-        return self.least, self.us, self.trans_c, self.parts, self.area
+        return self.us, self.trans_c, self.parts, self.area
 
 
 def _quickest(
@@ -204,11 +203,7 @@ def _quickest(
     device: DeviceInfo,
     sym: Sym,
 ) -> _Way:
-    """Return the way of the least predicted time.
-
-    The host launches while the device works, so the slower of the two counts. Where that is the host, the time on the
-    device decides.
-    """
+    """Return the way of the least predicted time."""
     least_k = min(tile.least_k for tile in tiles)  # a rung that was asked for takes fewer steps too
     timed = []
     for tile in tiles:
@@ -223,9 +218,9 @@ def _quickest(
                 M, N, K = problem.M, problem.N, problem.K
                 t = geometry.tiling(config, M, N, K, trans_c, device.multiprocessors, sym)
                 us = predicted_us(known, tile, t, problem, split, device.multiprocessors)
-                timed.append(_Way(max(us, known.times.host_us), us, t.trans_c, parts, config))
+                timed.append(_Way(us, t.trans_c, parts, config))
     quickest = min(timed, key=_Way.order)
-    equal = [way for way in timed if way.least <= _CLOSE * quickest.least and way.parts <= quickest.parts]
+    equal = [way for way in timed if way.us <= _CLOSE * quickest.us and way.parts <= quickest.parts]
     return min(equal, key=lambda way: (-way.area, *way.order()))
 
 

@@ -64,7 +64,6 @@ class Times(_Part, frozen=True):
 
     launch_us: Positive  # microseconds on the device of a call whose operands were split before, without its tiles
     kernel_us: Positive  # of each further kernel, the one that splits and the one that adds the parts
-    host_us: Positive  # on the host, of a call: what a small problem takes on an idle device
     split_rows_tb_s: Positive  # 10^12 bytes per second, read and written by splitting
     split_columns_tb_s: Positive
     read_tb_s: Positive  # read of split operands

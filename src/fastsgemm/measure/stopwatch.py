@@ -62,15 +62,11 @@ class Stopwatch:
         self._stop.sync()
         return float(self._stop - self._start)
 
-    def median(self, work: Work, seconds: float = 0.3, flushes: int = 1) -> float:
-        """Return the median device time of `work` in milliseconds, from runs that take about `seconds`."""
-        return statistics.median(self.samples([work], seconds, flushes)[0])
-
     def medians(self, works: Sequence[Work], seconds: float = 0.3, flushes: int = 1) -> list[float]:
         """Return the median device time of each of `works`, in milliseconds; see `samples`."""
         return [statistics.median(seen) for seen in self.samples(works, seconds, flushes)]
 
-    def samples(self, works: Sequence[Work], seconds: float = 0.3, flushes: int = 1) -> list[list[float]]:
+    def samples(self, works: Sequence[Work], seconds: float, flushes: int = 1) -> list[list[float]]:
         """Return the device times in ms of all runs of each of `works`: about `seconds` of wall time for each of them.
 
         They run in turns, so that a drifting clock affects all of them; see `turns` for their order.

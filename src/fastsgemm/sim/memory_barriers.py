@@ -193,7 +193,7 @@ class MemoryBarriers:
         """Note that a product in flight reads these units of a block, each once."""
         self._blocks[row].readers[units] += 1
 
-    def finish_reading(self, lanes: Lanes, row: int, warps: Array, units: Array) -> None:
+    def finish_reading(self, row: int, warps: Array, units: Array) -> None:
         """Note that a product has read these units on behalf of these warps of its block."""
         block = self._blocks[row]
         block.readers[units] -= 1

@@ -104,7 +104,7 @@ class Products:
         left = []
         for read in self._reads:
             if read.group <= done[read.lane]:
-                barriers.finish_reading(lanes, read.row, read.warps, read.units)
+                barriers.finish_reading(read.row, read.warps, read.units)
             else:
                 left.append(read)
         self._reads = left

@@ -17,7 +17,6 @@ from fastsgemm.tuning import plot, tuner
 from fastsgemm.tuning.outcome import Outcome
 from fastsgemm.tuning.output_file import refuse_ignored, refuse_same, refuse_unwritable
 from fastsgemm.tuning.plan import plan_run
-from fastsgemm.tuning.spaces import SPACES
 
 DESCRIPTION = (
     "Search for the fastest config of each problem on this device and store it for `sgemm`. Without --size, tune the "
@@ -41,7 +40,7 @@ def tune_as_asked(options: argparse.Namespace) -> int:
     """
     shapes = options.size or None
     if options.verify:
-        refuse_ignored(options, "verify", (*_OF_A_RUN, "dry_run", "size", "rung", "space", "quick"))
+        refuse_ignored(options, "verify", (*_OF_A_RUN, "dry_run", "size", "rung", "quick"))
         return _verify(options.verify, options.json)
     if options.dry_run:
         refuse_ignored(options, "dry-run", _OF_A_RUN)
@@ -49,7 +48,7 @@ def tune_as_asked(options: argparse.Namespace) -> int:
     if options.plot:
         plot.require()
     if options.dry_run:
-        planned = plan_run(device_at(options.device), shapes, options.rung, options.space, options.quick)
+        planned = plan_run(device_at(options.device), shapes, options.rung, options.quick)
         show(json.dumps(planned.json(), indent=2) if options.json else planned)
         return 0
     if options.export:
@@ -62,7 +61,6 @@ def tune_as_asked(options: argparse.Namespace) -> int:
         outcome = tuner.tune(
             shapes,
             rung=options.rung,
-            space=options.space,
             quick=options.quick,
             budget=options.budget,
             device=options.device,
@@ -160,7 +158,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="cuda",
         help="a device of this machine (with --dry-run, any known device), by number or name; default: cuda, the first",
     )
-    parser.add_argument("--space", choices=list(SPACES), help="the search space; default: the one of the rung")
     parser.add_argument("--quick", action="store_true", help="try only a few good candidates; takes seconds")
     parser.add_argument(
         "--budget",

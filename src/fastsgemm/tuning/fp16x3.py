@@ -10,9 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +54,6 @@ _SHORT_K, _LONG_K = 128, 2048  # of the products of a tile, if it serves them: w
 _LEAST = 1e-3  # of a time or a rate; a smaller one is noise
 _SECONDS = 0.04  # of each measurement, about
 _FLUSHES = 8  # take longer than the host takes to launch the kernels of a call
-_HOST_CALLS = 30
 
 
 def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
@@ -64,10 +61,9 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     shipped = fp16x3_rates.load(device.arch)
     tiles = [tile for tile in shipped.tiles if tile.config.shared_bytes <= device.shared_limit]
     first = next(tile for tile in tiles if tile.serves(_SMALL.K, device.shared_limit))
-    config = first.config
-    before, within = (timer.device(config, _SMALL, split) for split in (_NEITHER, _BOTH))
+    before, within = (timer.device(first.config, _SMALL, split) for split in (_NEITHER, _BOTH))
     launch, fitted = _tiles(device, tiles, timer, first)
-    times = Times(launch, max(_LEAST, within - before), 0.0, math.inf, math.inf, math.inf, math.inf, 0.0)
+    times = Times(launch, max(_LEAST, within - before), math.inf, math.inf, math.inf, math.inf, 0.0)
     known = Rates(
         schema=1,
         arch=device.arch,
@@ -92,7 +88,7 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     known = _with(known, split_rows_tb_s=_split_rate(known, tile, "NN", timer))
     known = _with(known, split_columns_tb_s=_split_rate(known, tile, "TN", timer))
     known = _with(known, read_tb_s=_read_rate(known, known.tiles, timer))
-    return _rounded(_with(known, host_us=timer.host(config, _SMALL, _BOTH)))
+    return _rounded(known)
 
 
 def _tiles(
@@ -230,19 +226,8 @@ class Timer:
 
     def device(self, config: TileConfig, problem: Problem, split: Split) -> float:
         """Return the microseconds that the kernels of a call take on the device."""
-        return 1e3 * self._stopwatch.median(self._work(config, problem, split), _SECONDS, _FLUSHES)
-
-    def host(self, config: TileConfig, problem: Problem, split: Split) -> float:
-        """Return the microseconds that a call takes on the host while the device is idle."""
-        work, stream = self._work(config, problem, split), self._gpu.stream(LEGACY_STREAM)
-        took = []
-        for _ in range(_HOST_CALLS):
-            stream.sync()
-            began = time.perf_counter()
-            work()
-            took.append(1e6 * (time.perf_counter() - began))
-        stream.sync()
-        return statistics.median(took)
+        [ms] = self._stopwatch.medians([self._work(config, problem, split)], _SECONDS, _FLUSHES)
+        return 1e3 * ms
 
     def _work(self, config: TileConfig, problem: Problem, split: Split) -> Callable[[], None]:
         given, arrays = self._operands(problem)

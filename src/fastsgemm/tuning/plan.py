@@ -13,7 +13,7 @@ from fastsgemm.heuristics import fp16x3_rates
 from fastsgemm.heuristics.fp16x3 import require_tensor_cores, supported
 from fastsgemm.problem import Problem, checked, parse, require_float32, spell
 from fastsgemm.rungs import Rung
-from fastsgemm.tuning.spaces import DEFAULTS, SPACES, Space
+from fastsgemm.tuning.spaces import SPACES, Space
 
 if TYPE_CHECKING:
     from fastsgemm.device import DeviceInfo
@@ -28,7 +28,7 @@ class RunPlan:
     device: DeviceInfo
     # The problems that the caller named. If empty, the standard set of each space is tuned and curves are measured.
     problems: tuple[Problem, ...]
-    spaces: tuple[Space, ...]  # one for each rung
+    spaces: tuple[Space, ...]  # of the rungs that are tuned
     quick: bool  # whether only the quick candidates of each space are tried
     rates: bool = False  # whether the rates of rung 11 are measured, which all problems share
 
@@ -59,8 +59,8 @@ class RunPlan:
             "arch": self.device.arch,
             "shared_limit": self.device.shared_limit,
             "problems": self.everything,
-            "spaces": {
-                space.name: len(space.candidates(self.device.shared_limit, self.quick)) for space in self.spaces
+            "candidates": {
+                space.rung: len(space.candidates(self.device.shared_limit, self.quick)) for space in self.spaces
             },
             "fp16x3": self.rates,
         }
@@ -72,9 +72,7 @@ class RunPlan:
             lines.append(f"{many} problem{'s' * (many != 1)}: " + "  ".join(self.everything))
         for space in self.spaces:
             count = len(space.candidates(self.device.shared_limit, self.quick))
-            lines.append(
-                f"rung {space.rung}: {count} candidates of space {space.name}{' (quick)' if self.quick else ''}"
-            )
+            lines.append(f"rung {space.rung}: {count} candidates{' of a quick run' if self.quick else ''}")
         if self.rates:
             tiles = fp16x3_rates.load(self.device.arch).all_tiles
             lines.append(f"rung {FP16X3}: the times of {len(tiles)} tiles, and the rates of its other kernels")
@@ -83,14 +81,13 @@ class RunPlan:
 
 def tunable() -> tuple[str, ...]:
     """Return the names of the rungs that can be tuned."""
-    return (*DEFAULTS, FP16X3)
+    return (*SPACES, FP16X3)
 
 
 def plan_run(
     device_info: DeviceInfo,
     shapes: Iterable[str | Sequence[int] | Problem] | None = None,
     rung: str | int | Rung | None = None,
-    space: str | None = None,
     quick: bool = False,
 ) -> RunPlan:
     """Return what `fastsgemm.tuning.tuner.tune` with these arguments tries on a device.
@@ -98,21 +95,20 @@ def plan_run(
     Raises
     ------
     ConfigError
-        The rung has no search space, or there is no such space, or it belongs to another rung, or it has no candidates
-        for a quick run; problems are given for rung 11.
+        The rung has no search space; problems are given for rung 11.
     DeviceError
         Rung 11 does not run on the device.
     UnknownRungError, ShapeError
     """
     chosen = () if shapes is None else tuple(dict.fromkeys(map(_problem, _each(shapes))))
-    if rung is not None and space is None and rungs.find(rung).name == FP16X3:
+    if rung is not None and rungs.find(rung).name == FP16X3:
         if chosen:
             raise ConfigError(f"rung {FP16X3} is tuned for all problems at once; leave the problems out")
         require_tensor_cores(device_info)
         return RunPlan(device_info, (), (), quick, rates=True)
-    everything = not chosen and rung is None and space is None and not quick
+    everything = not chosen and rung is None and not quick
     rates = everything and supported(device_info.arch)
-    plan = RunPlan(device_info, chosen, _spaces(rung, space, quick), quick, rates)
+    plan = RunPlan(device_info, chosen, _spaces(rung, quick), quick, rates)
     return replace(plan, spaces=tuple(one for one in plan.spaces if plan.of(one)))
 
 
@@ -134,19 +130,10 @@ def _each(values: Any) -> Iterator[Any]:
         raise ShapeError(message) from error
 
 
-def _spaces(rung: str | int | Rung | None, space: str | None, quick: bool) -> tuple[Space, ...]:
-    if space is not None:
-        chosen = SPACES.get(space) if isinstance(space, str) else None
-        if chosen is None:
-            raise ConfigError(f"unknown search space {space!r}; choose one of {', '.join(SPACES)}")
-        if rung is not None and rungs.find(rung).name != chosen.rung:
-            raise ConfigError(f"search space {space} belongs to rung {chosen.rung}, not {rungs.find(rung).name}")
-        if quick and not chosen.quick:
-            raise ConfigError(f"search space {space} has no candidates for a quick run")
-        return (chosen,)
+def _spaces(rung: str | int | Rung | None, quick: bool) -> tuple[Space, ...]:
     if rung is None:
-        return tuple(DEFAULTS[one.name] for one in rungs.DEFAULTS) if quick else tuple(DEFAULTS.values())
+        return tuple(SPACES[one.name] for one in rungs.DEFAULTS) if quick else tuple(SPACES.values())
     name = rungs.find(rung).name
-    if name not in DEFAULTS:
+    if name not in SPACES:
         raise ConfigError(f"rung {name} has no search space; the rungs that can be tuned are {', '.join(tunable())}")
-    return (DEFAULTS[name],)
+    return (SPACES[name],)

@@ -35,7 +35,6 @@ def tune(
     shapes: Iterable[str | Sequence[int] | Problem] | None = None,
     *,
     rung: str | int | Rung | None = None,
-    space: str | None = None,
     quick: bool = False,
     budget: float | None = None,
     device: int | str = 0,
@@ -53,8 +52,6 @@ def tune(
     rung : str or int, optional
         The rung to tune. Default: every rung that has a search space; in a quick run and for a batch, the rungs that
         `sgemm` uses by default.
-    space : str, optional
-        The name of the search space. Default: the one of the rung.
     quick : bool
         Whether to try only a few good candidates, which takes seconds.
     budget : float, optional
@@ -85,7 +82,7 @@ def tune(
     if budget is not None and not (isinstance(budget, Real) and budget >= 0):
         raise ArgumentError(f"budget must be a number of seconds, 0 or more, got {budget!r}")
     with evaluating(open_gpu(ordinal(device))) as evaluator, alone(evaluator.device):
-        plan = plan_run(evaluator.device, shapes, rung, space, quick)
+        plan = plan_run(evaluator.device, shapes, rung, quick)
         return carry_out(plan, evaluator, bar, budget, store=store)
 
 

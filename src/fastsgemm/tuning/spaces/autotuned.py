@@ -2,8 +2,7 @@
 
 from fastsgemm.tuning.spaces.space import Space
 
-CLASSIC = Space(
-    "classic",
+AUTOTUNED = Space(
     "autotuned",
     grid={"BM": (64, 128, 256), "BN": (64, 128, 256), "BK": (8, 16, 32, 64), "TM": (4, 8, 16), "TN": (4, 8, 16)},
 )

@@ -95,7 +95,6 @@ def distinct(configs: Sequence[PipelinedConfig], problem: Problem) -> list[Pipel
 
 PIPELINED = Space(
     "pipelined",
-    "pipelined",
     grid={
         **warptiled.WARP_GRID,
         "BK": (8, 16, 32, 64, 128),

@@ -30,7 +30,6 @@ def worth_trying(config: SkinnyConfig, problem: Problem) -> bool:
 
 SKINNY = Space(
     "skinny",
-    "skinny",
     grid={
         "BM": (1, 2, 4, 8, 16, 32),
         "BN": (32, 64, 128),

@@ -1,4 +1,4 @@
-"""A search space of a rung: a grid, what narrows it, and the sizes that it is tuned for."""
+"""The search space of a rung: a grid, what narrows it, and the sizes that it is tuned for."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ def _all(configs: Sequence[Any], problem: Problem) -> list[Any]:
 
 @dataclass(frozen=True, eq=False)  # compared by identity
 class Space:
-    """A named set of configs of one rung: a grid, and refinements of the best configs of the grid."""
+    """The configs that are tried for a rung: a grid, and refinements of the best configs of the grid."""
 
-    name: str
     rung: str
     # The values of each constant. Every legal combination is tried that by the rules of thumb can be fast.
     grid: Mapping[str, tuple[int, ...]]
@@ -57,12 +56,12 @@ class Space:
     @property
     def quick(self) -> tuple[Config, ...]:
         """The configs of a quick run, the most useful first; ``generic.json`` lists them."""
-        return database.candidates(self.name, "quick")
+        return database.candidates(self.rung, "quick")
 
     @property
     def picked(self) -> tuple[Config, ...]:
         """Configs that are tried beside the grid; ``generic.json`` lists them. No refinement leads to most of them."""
-        return database.candidates(self.name, "picked")
+        return database.candidates(self.rung, "picked")
 
     def candidates(self, shared_limit: int, quick: bool = False) -> list[Config]:
         """Return the legal configs of the grid that can be fast, and the picked ones; if `quick`, those of a quick run.

@@ -1,4 +1,4 @@
-"""Rung 8: its search spaces, and which of their configs can be fast. Its sizes are the standard set."""
+"""Rung 8: its search space, and which of its configs can be fast. Its sizes are the standard set."""
 
 from fastsgemm.config import PipelinedConfig, WarptiledConfig
 from fastsgemm.heuristics.fitted import SearchLimits
@@ -30,15 +30,7 @@ def sensible(config: WarptiledConfig | PipelinedConfig, limits: SearchLimits) ->
     return enough and limits.most_unsliced_k * config.sliced_k >= config.BK
 
 
-LITERATURE = Space(
-    "warptiled",
-    "warptiled",
-    grid={**WARP_GRID, "PREFETCH": (0,), "SERPENTINE": (0,), "GROUP_M": (1,), "MIN_BLOCKS": (1,)},
-    sensible=sensible,
-)
-
-REFINED = Space(
-    "warptiled+",
+WARPTILED = Space(
     "warptiled",
     grid={**WARP_GRID, "PREFETCH": (1,), "SERPENTINE": (1,), "GROUP_M": (8,), "MIN_BLOCKS": (1,)},
     refined=({"PREFETCH": (0, 1), "SERPENTINE": (0, 1), "GROUP_M": (1, 4, 8, 16), "MIN_BLOCKS": (1, 3)},),
