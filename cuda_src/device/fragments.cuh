@@ -11,6 +11,7 @@
 // ahead of `of_step`), T (neighbouring rows or columns of a thread), WSUB (from its first T to its next),
 // COUNT (all of its rows or columns).
 #pragma once
+#include "device/divisors.cuh"
 #include "device/pipelined_copy.cuh"
 #include "device/shared_memory.cuh"
 

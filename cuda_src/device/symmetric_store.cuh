@@ -2,7 +2,7 @@
 // they always do; where the tile meets the diagonal, this takes WarpStore, which looks at each element.
 // Columns go to C as rows of the transpose.
 #pragma once
-#include "device/pipelined_copy.cuh"
+#include "device/divisors.cuh"
 #include "device/raster.cuh"
 #include "device/shared_memory.cuh"
 #include "device/source.cuh"
