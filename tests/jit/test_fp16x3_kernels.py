@@ -81,7 +81,7 @@ RATES = fp16x3_rates.load("sm_90")
 LYING = [(tile.config, mixed) for mixed, part in enumerate((RATES.direct, RATES.mixed)) for tile in part.tiles]
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("trans", [0, 1])
 @pytest.mark.parametrize("number", range(len(LYING)))
 def test_the_products_of_16_bit_operands_as_they_lie_have_them_too(number, trans):

@@ -56,6 +56,7 @@ BOUNDS_CHECKS = [
 ]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(("name", "old", "new"), BOUNDS_CHECKS)
 def test_a_bounds_check_that_is_left_out_is_found(name, old, new, edited, configs, monkeypatch):
     edited(old, new)

@@ -68,7 +68,7 @@ def same_bits(found, expected):
 CASES = list(itertools.product(CONFIGS, ("sm_90", "sm_80", "sm_75"), (1, 2)))
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=11)
 @pytest.mark.parametrize(("name", "arch", "parts"), CASES)
 def test_the_order_is_that_of_the_contract_on_every_device_in_every_layout(name, arch, parts, ordered):
     """The depth and the layout go round with the case, so that a quick run sees all of them too."""

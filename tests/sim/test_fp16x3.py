@@ -234,7 +234,7 @@ def problem_with_exceptions(parts=1):
 @pytest.mark.parametrize("lying", SOURCES)
 @pytest.mark.parametrize("kernel", ["mma", "wgmma"])
 @pytest.mark.parametrize(("swap_ab", "parts"), [(False, 1), (True, 1), (False, 2)])
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=11)
 def test_a_source_is_read_in_place_of_c(kernel, swap_ab, parts, lying):
     """Also for the lines that the guard computes. What D held does not matter, as it holds NaN."""
     arch, config = KERNELS[kernel]

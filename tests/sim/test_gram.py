@@ -50,7 +50,7 @@ def same_bits(found, expected):
     )
 
 
-@pytest.mark.sampled(every=13)
+@pytest.mark.sampled(every=23)
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize(("order_a", "order_c"), [("C", "C"), ("F", "C"), ("S", "F"), ("C", "F"), ("F", "S")])
 @pytest.mark.parametrize(("batch", "beta"), [((), 0.0), ((), -1.5), ((2,), 0.5)])

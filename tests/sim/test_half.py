@@ -48,7 +48,7 @@ CONFIGS = {
 }
 
 
-@pytest.mark.sampled(every=9)
+@pytest.mark.sampled(every=17)
 @pytest.mark.parametrize("trans", [(0, 0), (0, 1), (1, 0), (1, 1)])
 @pytest.mark.parametrize("pair", [name for name in DTYPES if name != "f32xf32"])
 @pytest.mark.parametrize(("shape", "rows"), [((1, 68, 260), 1), ((3, 36, 132), 4), ((7, 33, 71), 8)])

@@ -272,6 +272,7 @@ LEFT_OUT = {  # of the products of two 16-bit operands
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("what", LEFT_OUT)
 def test_what_must_not_be_left_out(what, monkeypatch):
     old, new, error, message = LEFT_OUT[what]
@@ -333,7 +334,7 @@ def directly(A, B, alpha, beta, C, config, source=None, machine=None, **how):
     return [launch.kernel.file for launch, _ in reports]
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=13)
 @pytest.mark.parametrize(
     ("pair", "kind"), [(pair, kind) for pair in LYING for kind in DIRECT if DIRECT[kind] in taken_by(pair)]
 )
@@ -350,6 +351,7 @@ def test_they_are_multiplied_as_they_lie_within_the_bound(shape, kind, pair):
     assert worst(found, A, B, 1.0, 0.0, 0 * C) < 6
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", DIRECT)
 @pytest.mark.parametrize("stages", [1, 2, 3, 9])
 def test_integers_are_exact_as_they_lie(kind, stages):
@@ -461,6 +463,7 @@ DIRECT_LEFT_OUT = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("what", DIRECT_LEFT_OUT)
 def test_what_must_not_be_left_out_as_they_lie(what, monkeypatch):
     old, new, error, message = DIRECT_LEFT_OUT[what]
@@ -484,6 +487,7 @@ PIECES_LEFT_OUT = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("what", PIECES_LEFT_OUT)
 def test_what_must_not_be_left_out_with_pieces(what, monkeypatch):
     old, new, error, message = PIECES_LEFT_OUT[what]

@@ -112,7 +112,7 @@ UNEVEN = [
 ]
 
 
-@pytest.mark.sampled(every=13)
+@pytest.mark.sampled(every=23)
 @pytest.mark.parametrize("size", [(97, 99, 53), (100, 192, 48), (98, 194, 50)], ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("config", UNEVEN, ids=str)

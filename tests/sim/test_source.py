@@ -77,7 +77,7 @@ def both(how, C, order="C", alpha=1.5, beta=-0.5, batch=()):
 CASES = list(itertools.product(HOW, SOURCES, "CF"))
 
 
-@pytest.mark.sampled(every=23)
+@pytest.mark.sampled(every=41)
 @pytest.mark.parametrize(("how", "lying", "order"), CASES)
 def test_any_strides_give_the_bits_of_a_c_with_the_same_values(how, lying, order):
     found, expected, _ = both(how, SOURCES[lying](*HOW[how][2][:2]), order)

@@ -59,7 +59,7 @@ def with_exceptions(n, parts):
     return A
 
 
-@pytest.mark.sampled(every=32)
+@pytest.mark.sampled(every=53)
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("sym", [BOTH, LOWER, UPPER])
 @pytest.mark.parametrize(("n", "padding"), [(68, 1), (68, 0), (129, 3), (35, 0), (7, 1)])
@@ -81,7 +81,7 @@ def test_the_guard_repairs_what_is_stored(kernel, sym, parts, beta):
     compare(kernel, A, A.T, C, sym, 0.7, beta, parts)
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=11)
 @pytest.mark.parametrize("kernel", ["mma", "wgmma"])
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("lying", ["row", "matrix", "transposed"])
