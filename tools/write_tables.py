@@ -52,12 +52,12 @@ def contents(data: Mapping[str, Data | None]) -> dict[str, str]:
     data : mapping
         As `read_data` returns it.
     """
-    of_pages, counts = [*runs(data, "benchmarks")], data["counts"]
+    on_devices, counts = [*runs(data, "benchmarks")], data["counts"]
     measured = dict.fromkeys([*benchmarks.TABLES, *benchmarks.OF_EACH], NOT_MEASURED)
-    if of_pages:
-        run = of_pages[0] | {"literature": data["literature"]}
+    if on_devices:
+        run = on_devices[0] | {"literature": data["literature"]}
         measured = {name: table(run) for name, table in benchmarks.TABLES.items()}
-        measured |= {name: of_each(of_pages, table) for name, table in benchmarks.OF_EACH.items()}
+        measured |= {name: of_each(on_devices, table) for name, table in benchmarks.OF_EACH.items()}
     assert counts is not None  # it needs no device and is always there
     return (
         measured

@@ -33,9 +33,9 @@ def runs(data: Mapping[str, Data | None], name: str) -> Iterator[Data]:
             yield run
 
 
-def of_each(runs: Iterable[Data], table: Callable[[Data], str]) -> str:
-    """Return a table of each run, those after the first, which is that of the page, below their device and date."""
-    first, *others = runs
+def of_each(measured: Iterable[Data], table: Callable[[Data], str]) -> str:
+    """Return a table of each run: first that of the page, then the others, below their device and date."""
+    first, *others = measured
     return "\n\n".join([table(first), *(f"On one {run['device']}, {run['date']}:\n\n{table(run)}" for run in others)])
 
 

@@ -219,8 +219,8 @@ class CostModel:
         lines = ends[TERMS:].reshape(-1, 3, ends.shape[1])
         stored = lines[:, 2]
         if any(one.stores > 1.0 for one in each):
-            # The transposed store takes about as long, without a second start. With a split K the start makes up for
-            # what is not known: the parts are stored once, and what adds them up stores twice.
+            # The transposed store takes about as long, but no kernel starts for it. Where K is split, the start stays:
+            # there the parts are stored once and what adds them up stores twice, and neither was measured.
             again = (p.stores - 1.0) * (1.0 - o.split) * self._tables.start
             once, stored = once * p.stores - again, stored * p.stores
             stored[FULL] -= again

@@ -6,7 +6,7 @@ from fastsgemm.problem import Problem
 from fastsgemm.tuning.spaces.space import Space
 from fastsgemm.tuning.spaces.standard_set import VECTORS, problems
 
-DOTS = problems("1,256,6144,NT 1,256,1024,NT 1,1,1000000,NT")  # a block has one or two columns, and much of K
+DOTS = problems("1,256,6144,NT 1,256,1024,NT 1,1,1000000,NT")  # tiles of one or two columns, and of many steps of k
 NARROW = (
     *VECTORS,
     *problems("1,1024,1024 1,8192,8192 1,16384,1024,NT 2,4096,4096 4,4096,4096 4,11008,4096,NT 8,4096,4096"),
