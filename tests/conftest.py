@@ -1,5 +1,6 @@
 """Fixtures that several test files share, and the rule that GPU tests are skipped where there is no device."""
 
+import copy
 import gc
 import math
 import os
@@ -14,6 +15,7 @@ import missing_device
 import numpy as np
 import pytest
 import python_kernels
+from fake_driver import FakeDriver
 from hypothesis import settings
 from msgspec import structs
 from skips import pytest_terminal_summary as pytest_terminal_summary
@@ -315,10 +317,10 @@ def pack_kernel(constants):
 class PythonDevice:
     """A device in host memory with NumPy kernels: what is launched on it is done at once and recorded."""
 
-    ordinal, name, arch, shared_limit, multiprocessors = 0, "Python", "sm_90", 232448, 1
+    ordinal, name, arch, shared_limit, multiprocessors, context = 0, "Python", "sm_90", 232448, 1, 1
 
     def __init__(self):
-        self.prepared, self.recognised, self.kernels = {}, {}, {}
+        self.prepared, self.kernels, self.when_forgotten = {}, {}, []
         self.capturing = set()  # handles of streams
         self.streams = set()
         self.launched = []  # (handle, arguments)
@@ -327,12 +329,18 @@ class PythonDevice:
         self.room = 1 << 30  # bytes of one
         self.compiled = []
         self.kept = []
-        self.workspaces, self.has_graphs, self.graphs = {}, True, 0
-        self.graph_launches = []  # handles
+        self.pool = "a pool"
+        self.copying, self.freeing = 8, 9  # handles of streams
+
+    def with_own_tables(self):
+        other = copy.copy(self)
+        other.prepared, other.kernels, other.when_forgotten = {}, dict(self.kernels), []
+        return other
 
     def forget_problems(self):
         self.prepared.clear()
-        self.recognised.clear()
+        for forget in self.when_forgotten:
+            forget()
 
     def enter(self):
         return False
@@ -354,9 +362,6 @@ class PythonDevice:
     def adopt(self, handle):
         self.streams.add(handle)
 
-    def stream(self, handle):
-        return SimpleNamespace(handle=handle)
-
     def keep_alive(self, handle, objects):
         self.kept.append((handle, objects))
 
@@ -370,51 +375,24 @@ class PythonDevice:
 
     def free(self, address, handle):
         [found] = [each for each in self.made if each.open and each.address == address]
-        assert handle in (found.handle, device.LEGACY_STREAM)
+        assert handle in (found.handle, self.freeing)
         found.open = False
         return (0,)
 
     def is_capturing(self, handle):
         return handle in self.capturing
 
-    def stream_number(self, handle):
-        return handle
-
-    def synchronize(self):
-        return not self.capturing
-
-    def instantiate(self, nodes):
-        """Make a graph, whose kernels get their arguments now."""
-        self.graphs += 1
-        configs = [self.launch_config(*node[1:5]) for node in nodes]
-        graph = SimpleNamespace(launches=[], nodes=[])
-        graph.executable = graph
-        for number, ((kernel, *_, pointers), config) in enumerate(zip(nodes, configs, strict=True)):
-            graph.launches.append((config, kernel, kernel.arguments(pointers)))
-            graph.nodes.append((number, pointers))
-        return graph
-
-    def set_node(self, graph, number, pointers):
-        config, kernel, _ = graph.launches[number]
-        graph.launches[number] = config, kernel, kernel.arguments(pointers)
-        return (0,)
-
-    def launch_graph(self, graph, handle):
-        self.graph_launches.append(handle)
-        for config, kernel, arguments in graph.launches:
-            self._run(config, kernel, handle, arguments)
-        return (0,)
-
     @property
     def leaks(self):
-        """Every workspace that was not freed, but for those that streams keep."""
-        kept = [each._address for each in self.workspaces.values()]
-        return [each for each in self.made if each.open and each.address not in kept]
+        """Every workspace that was not freed, once what was kept is released: all work here is done at once."""
+        self.kept.clear()
+        return [each for each in self.made if each.open]
 
     def launch_config(self, grid, threads, shared_bytes, early):
         return SimpleNamespace(grid=grid, threads=threads, shared_bytes=shared_bytes, early=early, hStream=None)
 
-    def launch(self, config, kernel, pointers, extra):
+    def launch(self, config, function, pointers, extra):
+        kernel = python_kernels.PythonKernel.made[int(function)]
         self._run(config, kernel, config.hStream, kernel.arguments(pointers))
         return (0,)
 
@@ -451,7 +429,7 @@ class DeviceLibrary(arrays.Library):
     def current_stream(self, device):
         return 5
 
-    def view(self, x, handle, ordered):
+    def view(self, x, handle, ordered, kept):
         self.viewed.append((handle, ordered))
         values = x.values
         strides = tuple(stride // values.itemsize for stride in values.strides)
@@ -463,8 +441,14 @@ class DeviceLibrary(arrays.Library):
         return OnDevice(np.full(shape, np.nan, np.float32))
 
 
+@pytest.fixture
+def cuda_driver(monkeypatch):
+    """The CUDA driver in Python."""
+    return FakeDriver().install(monkeypatch)
+
+
 @pytest.fixture(name="device")
-def python_device(monkeypatch):
+def python_device(monkeypatch, cuda_driver):
     """The Python device as cuda:0, with `OnDevice` for arrays and a compiler that returns the source."""
     gpu = PythonDevice()
     monkeypatch.setitem(device.gpus, 0, gpu)
@@ -472,7 +456,8 @@ def python_device(monkeypatch):
     monkeypatch.setattr(compiler, "cubin", lambda source, name, arch, stored=False: source.encode())
     monkeypatch.setitem(arrays.by_type, OnDevice, DeviceLibrary())
     monkeypatch.setattr(device, "is_capturing", lambda handle: handle in gpu.capturing)
-    return gpu
+    yield gpu
+    gpu.kept.clear()
 
 
 @pytest.fixture

@@ -1,156 +1,295 @@
-"""An opened device, with a driver made of Python functions: operands kept alive, memory, captures, streams."""
+"""An opened device on a driver made of Python: contexts, kept operands, memory that outlives its stream, captures."""
 
-import collections
+import gc
+import os
 import threading
 import weakref
-from types import SimpleNamespace
 
 import pytest
-from cuda.bindings import driver
+from fake_driver import GLOBAL, SYNCHRONISING, UNSAFE
 
-from fastsgemm.driver import LEGACY_STREAM
-from fastsgemm.errors import DeviceError, DeviceMismatchError
+import fastsgemm
+from fastsgemm import device
+from fastsgemm.call import workspace
+from fastsgemm.call.workspace import DeviceMemory
+from fastsgemm.device import Event
+from fastsgemm.errors import DeviceError, DeviceMemoryError, DeviceMismatchError
 from fastsgemm.gpu import Gpu
 
-OK = driver.CUresult.CUDA_SUCCESS
+GREEN, OTHER_DEVICES = 150, 101  # contexts
+
+
+class Operand:
+    """What a call reads."""
 
 
 @pytest.fixture
-def keeper(monkeypatch):
-    """A device of which only the list of kept operands is real; `recorded` has the stream of each event."""
-    gpu = object.__new__(Gpu)
-    found = SimpleNamespace(gpu=gpu, recorded=[], made=[], done=set())
-
-    def make(flags):
-        found.made.append(len(found.made))
-        return OK, found.made[-1]
-
-    gpu._kept, gpu._keeping, gpu._spare_events = collections.deque(), threading.Lock(), []
-    monkeypatch.setattr("fastsgemm.gpu.is_capturing", lambda handle: False)
-    monkeypatch.setattr(driver, "cuEventCreate", make)
-    monkeypatch.setattr(driver, "cuEventRecord", lambda event, handle: found.recorded.append((event, handle)) or (OK,))
-    not_ready = driver.CUresult.CUDA_ERROR_NOT_READY
-    monkeypatch.setattr(driver, "cuEventQuery", lambda event: (OK if event in found.done else not_ready,))
-    monkeypatch.setattr(driver, "cuThreadExchangeStreamCaptureMode", lambda mode: (OK, mode))
-    return found
+def gpu(cuda_driver, monkeypatch):
+    """The first device, on the driver made of Python; nothing else is opened."""
+    gpu = Gpu(0)
+    monkeypatch.setattr(device, "gpus", {0: gpu})
+    cuda_driver.contexts[GREEN] = 0
+    cuda_driver.calls.clear()
+    yield gpu
+    gpu._kept.clear()
 
 
-def test_operands_are_kept_until_the_work_on_them_is_done(keeper):
-    class Operand:
-        pass
-
-    operands = [Operand() for _ in range(3)]
-    alive = [weakref.ref(operand) for operand in operands]
-    for operand in operands:
-        keeper.gpu.keep_alive(7, operand)
-    del operand, operands
-    assert all(reference() for reference in alive)
-    keeper.done.add(0)
-    keeper.gpu.keep_alive(7, "a later call")
-    assert [reference() is not None for reference in alive] == [False, True, True]
-    assert keeper.recorded == [(0, 7), (1, 7), (2, 7), (0, 7)]  # the event of the first is used again
-    keeper.done.update(keeper.made)
-    keeper.gpu.keep_alive(0, "a later call")
-    assert [reference() for reference in alive] == [None] * 3
-    assert keeper.recorded[-1][1] == LEGACY_STREAM and keeper.made == [0, 1, 2]
+def kept_by(gpu, handle):
+    """Let a device keep a new operand; return a reference to it."""
+    operand = Operand()
+    gpu.keep_alive(handle, operand)
+    return weakref.ref(operand)
 
 
-@pytest.mark.parametrize("threshold", [0, 4096])
-def test_the_pool_is_made_to_keep_memory(monkeypatch, threshold):
-    gpu = object.__new__(Gpu)
-    gpu.ordinal = 3
-    monkeypatch.setattr(driver, "cuDeviceGet", lambda ordinal: (OK, ordinal))
-    monkeypatch.setattr(driver, "cuDeviceGetMemPool", lambda number: (OK, f"pool {number}"))
-    said = []
-    monkeypatch.setattr(
-        driver, "cuThreadExchangeStreamCaptureMode", lambda mode: said.append(("mode", mode)) or (OK, "global")
+class TestContexts:
+    @pytest.mark.parametrize(("ordinal", "before", "after"), [(0, 0, 100), (1, 0, 0), (0, 101, 101), (1, 100, 100)])
+    def test_opening_a_device_leaves_the_current_one(self, cuda_driver, ordinal, before, after):
+        """Where none is current, CUDA's runtime takes the first."""
+        cuda_driver.current = [before]
+        Gpu(ordinal)
+        assert cuda_driver.current == [after]
+
+    @pytest.mark.parametrize(
+        ("current", "entered"), [(0, [0, 100]), (100, [100]), (GREEN, [GREEN]), (OTHER_DEVICES, [OTHER_DEVICES, 100])]
     )
-    monkeypatch.setattr(
-        driver, "cuMemPoolGetAttribute", lambda pool, which: said.append(("get", pool)) or (OK, threshold)
-    )
-    monkeypatch.setattr(
-        driver, "cuMemPoolSetAttribute", lambda pool, which, value: said.append((pool, int(value))) or (OK,)
-    )
-    gpu._keep_freed_memory()
-    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    kept = [] if threshold else [("pool 3", 2**64 - 1)]  # what somebody has chosen stays
-    assert said == [("mode", relaxed), ("get", "pool 3"), *kept, ("mode", "global")]
+    def test_another_context_of_the_device_stays_current(self, gpu, cuda_driver, current, entered):
+        cuda_driver.current = [current]
+        switched = gpu.enter()
+        assert cuda_driver.current == entered and switched is (len(entered) == 2)
+        if switched:
+            gpu.leave()
+        assert cuda_driver.current == [current]
+
+    def test_where_the_context_is_the_primary_one_nothing_else_is_asked(self, gpu, cuda_driver):
+        assert not gpu.enter()
+        assert [name for name, _ in cuda_driver.calls] == ["cuCtxGetCurrent"]
+
+    def test_streams_of_its_own_are_of_the_primary_context(self, cuda_driver):
+        cuda_driver.contexts[GREEN] = 0
+        cuda_driver.current = [GREEN]
+        gpu = Gpu(0)
+        assert [cuda_driver.streams[each] for each in (gpu.copying, gpu.freeing)] == [100, 100]
+        assert cuda_driver.current == [GREEN]
+
+    @pytest.mark.parametrize(("context", "mine"), [(100, True), (GREEN, True), (OTHER_DEVICES, False)])
+    def test_a_stream_is_asked_once_for_its_device(self, gpu, cuda_driver, context, mine):
+        handle = cuda_driver.new_stream(context)
+        if mine:
+            gpu.adopt(handle)
+        else:
+            with pytest.raises(DeviceMismatchError, match="the stream is on cuda:1, the operands on cuda:0"):
+                gpu.adopt(handle)
+        assert (handle in gpu.streams) is mine and len(cuda_driver.current) == 1
 
 
-def test_a_capture_of_another_thread_is_not_ended_by_looking_for_what_is_done(keeper, monkeypatch):
-    """While any thread captures in CUDA's default mode, asking for an event ends its capture, unless relaxed."""
-    modes = ["global"]
+class TestKeptOperands:
+    def test_they_are_kept_until_the_stream_has_passed_the_work(self, gpu, cuda_driver):
+        handle = cuda_driver.new_stream()
+        cuda_driver.waiting.add(handle)
+        operands = [kept_by(gpu, handle) for _ in range(3)]
+        assert all(operand() for operand in operands)
+        cuda_driver.waiting.clear()
+        kept_by(gpu, 0)
+        assert not any(operand() for operand in operands)
 
-    def exchange(mode):
-        modes.append(mode)
-        return OK, modes[-2]
+    def test_those_of_the_last_call_are_released_without_another_one(self, gpu, cuda_driver):
+        handle = cuda_driver.new_stream()
+        cuda_driver.waiting.add(handle)
+        for release in gc.collect, fastsgemm.release_workspace:
+            operand = kept_by(gpu, handle)
+            release()
+            alive = [operand() is not None]
+            cuda_driver.waiting.clear()
+            release()
+            assert [*alive, operand() is not None] == [True, False]
+            cuda_driver.waiting.add(handle)
 
-    def query(event):
-        assert modes[-1] == driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        return (OK,)
+    def test_a_stream_that_waits_keeps_none_of_other_streams(self, gpu, cuda_driver):
+        one, other = cuda_driver.new_stream(), cuda_driver.new_stream()
+        cuda_driver.waiting.add(one)
+        waiting = [kept_by(gpu, one) for _ in range(300)]
+        for _ in range(20):
+            operand = kept_by(gpu, other)
+        for _ in range(20):
+            kept_by(gpu, 0)
+        assert all(each() for each in waiting) and not operand()
+        assert len(gpu._kept) < 330
 
-    monkeypatch.setattr(driver, "cuThreadExchangeStreamCaptureMode", exchange)
-    monkeypatch.setattr(driver, "cuEventQuery", query)
-    keeper.gpu.keep_alive(7, "an operand")
-    keeper.gpu.keep_alive(7, "a later call")
-    assert modes[-1] == "global" and keeper.made == [0]
+    def test_the_collector_may_run_in_a_thread_that_never_used_cuda(self, gpu, cuda_driver, monkeypatch):
+        from cuda.bindings import driver
+
+        exchange, contexts = driver.cuThreadExchangeStreamCaptureMode, []
+        monkeypatch.setattr(
+            driver,
+            "cuThreadExchangeStreamCaptureMode",
+            lambda mode: contexts.append(cuda_driver.current[-1]) or exchange(mode),
+        )
+        operand = kept_by(gpu, 0)
+        contexts.clear()
+        cuda_driver.current = [0]
+        gc.collect()
+        assert not operand() and cuda_driver.current == [0]
+        assert contexts and set(contexts) == {100}
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+    def test_a_child_that_was_forked_asks_for_no_events(self, gpu, cuda_driver):
+        kept_by(gpu, 0)
+        child = os.fork()
+        if child == 0:
+            cuda_driver.calls.clear()
+            gc.collect()
+            os._exit(len(cuda_driver.calls))
+        assert os.waitpid(child, 0)[1] == 0
+
+    def test_a_stream_may_be_gone(self, gpu, cuda_driver):
+        handle = cuda_driver.new_stream()
+        operand = kept_by(gpu, handle)
+        cuda_driver.gone.add(handle)
+        gpu.release_passed()
+        assert not operand()
+
+    def test_in_a_capture_nothing_is_kept(self, gpu, cuda_driver):
+        cuda_driver.capturing.add(7)
+        assert not kept_by(gpu, 7)()
+
+    def test_what_the_driver_does_not_say_is_not_done(self, gpu, cuda_driver, monkeypatch):
+        """As in a host function of a stream, where no call of the driver is permitted."""
+        from cuda.bindings import driver
+
+        operand = kept_by(gpu, 0)
+        monkeypatch.setattr(driver, "cuEventQuery", lambda event: (driver.CUresult.CUDA_ERROR_NOT_PERMITTED,))
+        gpu.release_passed()
+        assert operand()
+
+    def test_a_finaliser_that_multiplies_does_not_wait_for_itself(self, gpu):
+        """It runs where the operand is released, in the middle of `release_passed`."""
+
+        def multiply():
+            kept_by(gpu, 0)
+            gpu.release_passed()
+
+        operand = Operand()
+        weakref.finalize(operand, multiply)
+        gpu.keep_alive(0, operand)
+        del operand
+        ended = threading.Thread(target=gpu.release_passed, daemon=True)
+        ended.start()
+        ended.join(30)
+        assert not ended.is_alive()
 
 
-def test_a_capture_of_another_thread_is_not_ended_by_loading_a_kernel(monkeypatch):
-    modes = ["global"]
+class TestMemory:
+    def test_the_pool_is_its_own_and_lets_no_stream_wait_for_another(self, gpu, cuda_driver):
+        [pool] = cuda_driver.pools
+        assert pool.ordinal == 0
+        assert pool.attributes == {"RELEASE_THRESHOLD": 2**64 - 1, "REUSE_ALLOW_INTERNAL_DEPENDENCIES": 0}
+        address = workspace.allocate(gpu, 0, 100, "a test")
+        assert cuda_driver.named("cuMemAllocFromPoolAsync") == [(100, pool, 0)]
+        workspace.free(gpu, 0, address)
+        assert cuda_driver.named("cuMemFreeAsync") == [(address, 0)]
 
-    def exchange(mode):
-        modes.append(mode)
-        return OK, modes[-2]
+    def test_no_room_says_how_much_and_what_to_do(self, gpu, cuda_driver):
+        cuda_driver.room = 2000
+        message = r"a device has no room for partial sums: 3000 bytes .*, 1000 of 4000 are free\. Free some, .*empty_ca"
+        with pytest.raises(DeviceMemoryError, match=message) as caught:
+            workspace.allocate(gpu, 0, 3000, "partial sums")
+        assert isinstance(caught.value, MemoryError)
 
-    monkeypatch.setattr(driver, "cuThreadExchangeStreamCaptureMode", exchange)
-    monkeypatch.setattr("fastsgemm.gpu.Kernel", lambda *_: modes[-1])
-    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    assert Gpu.load(object.__new__(Gpu), b"", "naive", 0) == relaxed
-    assert modes[-1] == "global"
+    def test_a_device_without_pools_is_opened_and_says_so_where_memory_is_needed(self, cuda_driver):
+        cuda_driver.has_pools = False
+        gpu = Gpu(0)
+        with pytest.raises(DeviceError, match="allocating 8 bytes for a test failed: the device has no memory pools"):
+            workspace.allocate(gpu, 0, 8, "a test")
 
+    def test_releasing_trims_the_pool_and_waits_for_nothing(self, gpu, cuda_driver):
+        workspace.free(gpu, 0, workspace.allocate(gpu, 0, 512, "a test"))
+        used = workspace.allocate(gpu, 0, 256, "a test")
+        cuda_driver.calls.clear()
+        assert fastsgemm.release_workspace() == 512
+        assert not cuda_driver.named(*SYNCHRONISING) and not cuda_driver.ended
+        assert [each.address for each in cuda_driver.memory if each.freed_on is None] == [used]
 
-def test_in_a_capture_nothing_is_kept(keeper, monkeypatch):
-    monkeypatch.setattr("fastsgemm.gpu.is_capturing", lambda handle: True)
-    keeper.gpu.keep_alive(7, "an operand")
-    assert keeper.recorded == [] and not keeper.gpu._kept
+    def test_it_is_freed_where_no_stream_is_needed_that_may_be_gone(self, gpu, cuda_driver):
+        handle = cuda_driver.new_stream()
+        memory = DeviceMemory(gpu, handle, 100, "a test")
+        cuda_driver.gone.add(handle)
+        cuda_driver.calls.clear()
+        del memory
+        [made] = cuda_driver.memory
+        assert made.freed_on == gpu.freeing
+        names = [name for name, _ in cuda_driver.calls]
+        assert names.index("cuStreamWaitEvent") < names.index("cuMemFreeAsync")  # behind what was written to it
+        assert not SYNCHRONISING & set(names)
 
-
-@pytest.mark.parametrize(("context", "ordinal", "mine"), [(1, 0, True), (2, 0, True), (3, 1, False)])
-def test_a_stream_is_asked_once_for_its_device(monkeypatch, context, ordinal, mine):
-    gpu = object.__new__(Gpu)
-    current = []
-    gpu.ordinal, gpu.streams, gpu._context = 0, set(), 1
-    gpu._push, gpu._pop = current.append, current.pop
-    monkeypatch.setattr(driver, "cuStreamGetCtx", lambda handle: (OK, context))
-    monkeypatch.setattr(driver, "cuCtxGetDevice", lambda: (OK, ordinal) if current == [context] else None)
-    if mine:
-        gpu.adopt(7)
-    else:
-        with pytest.raises(DeviceMismatchError, match="the stream is on cuda:1, the operands on cuda:0"):
-            gpu.adopt(7)
-    assert (7 in gpu.streams) is mine and current == []
-
-
-@pytest.mark.parametrize(("ordinal", "before", "after"), [(0, 0, 100), (1, 0, 0), (0, 101, 101), (1, 100, 100)])
-def test_opening_a_device_leaves_the_current_one(monkeypatch, ordinal, before, after):
-    """Where none is current, CUDA's runtime takes the first."""
-    current = [before]
-    monkeypatch.setattr("fastsgemm.gpu.device_at", lambda ordinal: ordinal)
-    monkeypatch.setattr("fastsgemm.gpu.attribute", lambda which, ordinal: 1)
-    monkeypatch.setattr("fastsgemm.gpu.described", lambda ordinal: ("a device", "sm_90"))
-    monkeypatch.setattr(driver, "cuDevicePrimaryCtxRetain", lambda number: (OK, 100 + number))
-    monkeypatch.setattr(driver, "cuCtxGetCurrent", lambda: (OK, current[-1]))
-    monkeypatch.setattr(driver, "cuCtxSetCurrent", lambda context: current.append(context) or (OK,))
-    monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (OK, 13000))
-    monkeypatch.setattr(Gpu, "_keep_freed_memory", lambda gpu: None)
-    Gpu(ordinal)
-    assert current[-1] == after
+    def test_closed_memory_is_freed_once_on_its_stream(self, gpu, cuda_driver):
+        handle = cuda_driver.new_stream()
+        memory = DeviceMemory(gpu, handle, 100, "a test")
+        memory.close()
+        memory.close()
+        del memory
+        assert cuda_driver.named("cuMemFreeAsync") == [(cuda_driver.memory[0].address, handle)]
 
 
-def test_a_stream_without_a_number_is_an_error():
-    gpu = object.__new__(Gpu)
-    gpu._stream_id = lambda handle: (driver.CUresult.CUDA_ERROR_CONTEXT_IS_DESTROYED, None)
-    assert gpu.stream_number(0) == LEGACY_STREAM
-    with pytest.raises(DeviceError, match="number of stream 0x7 failed: CUDA_ERROR_CONTEXT_IS_DESTROYED"):
-        gpu.stream_number(7)
+class TestCapturesOfOtherThreads:
+    """In CUDA's default mode they end when any thread makes one of some calls, unless its own mode is relaxed."""
+
+    @pytest.fixture(autouse=True)
+    def none_is_ended(self, gpu, cuda_driver):
+        yield
+        assert cuda_driver.ended == [] and cuda_driver.mode is GLOBAL
+        assert UNSAFE & {name for name, _ in cuda_driver.calls}
+
+    def test_keeping_and_releasing_operands(self, gpu):
+        kept_by(gpu, 0)
+        gpu.release_passed()
+
+    def test_collecting_garbage(self, gpu):
+        kept_by(gpu, 0)
+        gc.collect()
+
+    def test_dropping_memory(self, gpu):
+        DeviceMemory(gpu, 0, 100, "a test")
+
+    def test_loading_a_kernel(self, gpu):
+        gpu.load(b"", "naive", 0)
+
+    def test_releasing_workspace(self):
+        fastsgemm.release_workspace()
+
+    def test_waiting_for_an_event(self):
+        event = Event(0)
+        event.synchronize()
+
+    def test_opening_a_device(self):
+        Gpu(1)
+
+
+class TestKernels:
+    def test_they_are_launched_as_kernels_of_any_context(self, gpu, cuda_driver):
+        kernel = gpu.load(b"", "naive", 65536)
+        assert (kernel.name, kernel.handle) == ("naive", 10)
+        assert cuda_driver.named("cuKernelGetFunction") == [(10,)]  # loaded before a capture can need it
+        assert [given[1:] for given in cuda_driver.named("cuKernelSetAttribute")] == [(65536, 10, 0)]
+
+    def test_they_stay_loaded(self, gpu, cuda_driver):
+        """A graph that the caller has captured may hold them."""
+        kernel = gpu.load(b"", "naive", 0)
+        del kernel
+        gc.collect()
+        assert cuda_driver.loaded == {1: True}
+
+    def test_what_they_need_is_asked_of_the_driver(self, gpu):
+        kernel = gpu.load(b"", "naive", 0)
+        assert (kernel.local_bytes, kernel.blocks_per_sm(128, 0)) == (48, 3)
+
+    @pytest.mark.parametrize(("version", "early"), [(12020, 0), (12030, 1)])
+    def test_none_begins_early_where_a_capture_cannot_hold_that(self, cuda_driver, version, early):
+        cuda_driver.version = version
+        assert Gpu(0).launch_config((1,), 32, 0, True).numAttrs == early
+
+    def test_a_device_with_tables_of_its_own_shares_the_kernels_that_are_loaded(self, gpu):
+        gpu.kernels["loaded"], gpu.prepared["problem"] = "kernel", "plan"
+        other = gpu.with_own_tables()
+        other.kernels["tried"] = "candidate"
+        assert other.kernels["loaded"] == "kernel" and not other.prepared
+        assert gpu.kernels == {"loaded": "kernel"} and other.pool is gpu.pool

@@ -24,24 +24,25 @@ from fastsgemm.driver import (
     succeed,
 )
 from fastsgemm.errors import DeviceError, DriverTooOldError, NoDriverError, NoNvrtcError
-from fastsgemm.gpu import Gpu, Kernel, current
+from fastsgemm.gpu import Event, Gpu, Kernel, current
+from fastsgemm.known_devices import named
 
 # fmt: off
 __all__ = [
-    "BACKENDS", "LEGACY_STREAM", "OUT_OF_MEMORY", "PER_THREAD_STREAM", "DeviceInfo", "DeviceTraits", "Gpu", "Kernel",
-    "current", "described", "driver_text", "gpus", "host_backend", "info_of", "is_capturing", "is_present",
+    "BACKENDS", "LEGACY_STREAM", "OUT_OF_MEMORY", "PER_THREAD_STREAM", "DeviceInfo", "DeviceTraits", "Event", "Gpu",
+    "Kernel", "current", "described", "driver_text", "gpus", "host_backend", "info_of", "is_capturing", "is_present",
     "nvrtc_text", "nvrtc_version", "open_gpu", "ordinal", "probe", "relaxed_capture", "require_driver", "succeed",
 ]
 # fmt: on
 
 _RELEASE = Path("/proc/driver/nvidia/version")  # on Linux
 
-_PRESENT = re.compile(r"(?:cuda:)?([0-9]{1,4})|cuda")
+_PRESENT = re.compile(r"(?:cuda:(?=[0-9]{1,4}$)|(?=[0-9]{1,2}$))([0-9]+)|cuda")  # 4090 is a name
 
 BACKENDS = ("cuda", "host", "sim")  # what can multiply host arrays
 
 gpus: dict[int, Gpu] = {}  # the devices opened so far
-_lock = threading.Lock()
+_lock = threading.RLock()  # a finaliser that multiplies may run in the thread that holds it
 
 
 def open_gpu(ordinal: int) -> Gpu:
@@ -65,7 +66,7 @@ def open_gpu(ordinal: int) -> Gpu:
             count = probe()
             if not 0 <= ordinal < count:
                 raise DeviceError(f"there is no cuda:{ordinal}, this machine has {count} device(s)")
-            gpu = gpus[ordinal] = Gpu(ordinal)
+            gpu = gpus.setdefault(ordinal, Gpu(ordinal))
     return gpu
 
 
@@ -77,8 +78,8 @@ def is_present(place: str) -> bool:
 def ordinal(place: int | str) -> int:
     """Return CUDA's number of the device in this machine that `place` names.
 
-    `place` is the number, ``cuda`` (the first device), ``cuda:1``, or a name or architecture such as ``NVIDIA H200`` or
-    ``sm_90``, which means the first such device.
+    `place` is the number, ``cuda`` (the first device), ``cuda:1``, or a name, part of a name or architecture such as
+    ``NVIDIA H200``, ``H200`` or ``sm_90``, which means the first such device.
 
     Raises
     ------
@@ -94,9 +95,8 @@ def ordinal(place: int | str) -> int:
     if present is not None:
         return int(present[1] or 0)
     there = [described(number) for number in range(probe())]
-    for number, known in enumerate(there):
-        if place in known:
-            return number
+    for number in named(place, there):
+        return number
     names = ", ".join(f"{name} ({arch})" for name, arch in there)
     raise DeviceError(f"this machine has no device {place!r}; it has {names}")
 
@@ -231,7 +231,7 @@ def info_of(device: DeviceTraits) -> DeviceInfo:
 
 
 # NVRTC is loaded by the first call, which in cuda-bindings 12.9.1 fails if several threads make it at once.
-_loading_nvrtc = threading.Lock()
+_loading_nvrtc = threading.RLock()
 
 # NVRTC by major version: the package of pip, and where in the folder `nvidia` it puts the library.
 _WHEELS = {

@@ -40,7 +40,7 @@ class ScalarError(FastsgemmError, TypeError):
 
 
 class ScalarRangeError(FastsgemmError, ValueError):
-    """alpha or beta exceeds float32, or beta is not 0 in a call without C."""
+    """alpha or beta exceeds float32, beta is not 0 in a call without C, or it is 0 in one with both C and `out`."""
 
 
 class StreamError(FastsgemmError, TypeError):
@@ -79,11 +79,11 @@ class NoNvrtcError(DeviceError):
 
 
 class CompileError(DeviceError):
-    """NVRTC rejected a kernel; the message contains its log."""
+    """A compiler rejected a kernel, or the launcher of PyTorch's products; the message says why."""
 
 
 class CaptureError(DeviceError):
-    """The first call of a problem inside a CUDA graph capture, where nothing can be compiled."""
+    """Memory that must outlive a replay was asked for inside a CUDA graph capture."""
 
 
 class DeviceMemoryError(DeviceError, MemoryError):

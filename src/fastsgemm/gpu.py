@@ -1,14 +1,17 @@
-"""An opened device: its limits, its context, its streams, and the kernels that have been loaded on it."""
+"""An opened device: its limits, its contexts, its memory, and the kernels that have been loaded on it."""
 
 from __future__ import annotations
 
-import threading
+import copy
+import gc
+import os
+import sys
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastsgemm.driver import (
     LEGACY_STREAM,
@@ -20,33 +23,56 @@ from fastsgemm.driver import (
     relaxed_capture,
     succeed,
 )
-from fastsgemm.errors import DeviceMismatchError
+from fastsgemm.errors import DeviceError, DeviceMismatchError
 
-if TYPE_CHECKING:
-    from cuda.core import Stream
+_EARLY_IN_GRAPHS = 12030  # CUDA 12.3: the first driver that captures a programmatic dependent launch
+_MOST_QUERIED = 64  # events of kept operands that one call asks for
 
-_PROGRAMMATIC_PORT = 1  # CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
+_opened: weakref.WeakSet[Gpu] = weakref.WeakSet()  # for `_release_at_collections`
 
 
 class Kernel:
-    """A kernel that has been loaded on a device, until nothing refers to it."""
+    """A kernel that has been loaded on a device.
+
+    It stays loaded, because a CUDA graph that the caller captured may hold it; only what no call has launched, such as
+    a candidate of the tuner, may be unloaded.
+    """
 
     def __init__(self, gpu: Gpu, cubin: bytes, name: str, shared_bytes: int) -> None:
         from cuda.bindings import driver
 
         answer = driver.cuLibraryLoadData(cubin, [], [], 0, [], [], 0)
         succeed(f"loading {name} on {gpu.name}", answer)
-        weakref.finalize(self, driver.cuLibraryUnload, answer[1]).atexit = False
-        answer = driver.cuLibraryGetKernel(answer[1], name.encode())
-        succeed(f"finding {name} in its machine code", answer)
-        if shared_bytes:  # with the static shared memory it may be more than a block gets unasked
-            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            what = f"asking {gpu.name} for {shared_bytes} bytes of shared memory (limit {gpu.shared_limit})"
-            succeed(what, driver.cuKernelSetAttribute(attribute, shared_bytes, answer[1], gpu.ordinal))
-        answer = driver.cuKernelGetFunction(answer[1])
-        succeed(f"loading {name} on {gpu.name}", answer)
-        self.name = name  # the `extern "C"` name
-        self.function = answer[1]  # a CUfunction, which is launched
+        self._library = answer[1]
+        try:
+            answer = driver.cuLibraryGetKernel(self._library, name.encode())
+            succeed(f"finding {name} in its machine code", answer)
+            self.name = name  # the `extern "C"` name
+            self.handle = answer[1]  # a CUkernel, which is launched in whatever context of the device is current
+            self._device = device_at(gpu.ordinal)
+            if shared_bytes:  # with the static shared memory it may be more than a block gets unasked
+                attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                what = f"asking {gpu.name} for {shared_bytes} bytes of shared memory (limit {gpu.shared_limit})"
+                succeed(what, driver.cuKernelSetAttribute(attribute, shared_bytes, self.handle, self._device))
+            self._function()  # else the driver would load it at the first launch, which may be in a capture
+        except BaseException:
+            self.unload()
+            raise
+
+    def _function(self) -> Any:
+        """Return the kernel as a CUfunction of the current context."""
+        from cuda.bindings import driver
+
+        answer = driver.cuKernelGetFunction(self.handle)
+        succeed(f"loading {self.name}", answer)
+        return answer[1]
+
+    def unload(self) -> None:
+        """Unload it. No launch of it is pending, and no graph has it."""
+        from cuda.bindings import driver
+
+        with relaxed_capture():
+            driver.cuLibraryUnload(self._library)
 
     @property
     def local_bytes(self) -> int:
@@ -54,7 +80,7 @@ class Kernel:
         from cuda.bindings import driver
 
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
-        answer = driver.cuFuncGetAttribute(attribute, self.function)
+        answer = driver.cuKernelGetAttribute(attribute, self.handle, self._device)
         succeed(f"asking for the local memory of {self.name}", answer)
         return int(answer[1])
 
@@ -62,57 +88,66 @@ class Kernel:
         """Return how many blocks of so many threads and bytes of dynamic shared memory one SM holds at a time."""
         from cuda.bindings import driver
 
-        answer = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self.function, threads, shared_bytes)
+        answer = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self._function(), threads, shared_bytes)
         succeed(f"asking for the occupancy of {self.name}", answer)
         return int(answer[1])
 
 
-# A kernel of a graph, and what it is launched with: grid, threads of a block, bytes of dynamic shared memory, whether
-# it may begin before the kernel before it has ended, and the address of an array of pointers to its arguments.
-Node = tuple[Kernel, tuple[int, ...], int, int, bool, int]
+class Event:
+    """A point in the work of a stream, which may be gone later. Dropping an event neither waits nor ends a capture."""
 
-
-class Graph:
-    """An instantiated graph of kernels that follow each other, until nothing refers to it.
-
-    The driver copies the arguments of the kernels when the graph is made and when `Gpu.set_node` is called.
-    """
-
-    def __init__(self, gpu: Gpu, nodes: Sequence[Node]) -> None:
+    def __init__(self, handle: int) -> None:
+        """Record the event on the stream with this raw handle, in the current context."""
         from cuda.bindings import driver
 
-        answer = driver.cuGraphCreate(0)
-        succeed("making a graph", answer)
-        graph = answer[1]
-        weakref.finalize(self, driver.cuGraphDestroy, graph).atexit = False
-        self.nodes: list[tuple[Any, Any]] = []  # what `Gpu.set_node` needs for each kernel
-        for kernel, grid, threads, shared_bytes, early, pointers in nodes:
-            params = driver.CUDA_KERNEL_NODE_PARAMS()
-            params.func, params.kernelParams, params.sharedMemBytes = kernel.function, pointers, shared_bytes
-            params.gridDimX, params.gridDimY, params.gridDimZ = (*grid, 1, 1)[:3]
-            params.blockDimX, params.blockDimY, params.blockDimZ = threads, 1, 1
-            answer = driver.cuGraphAddKernelNode(graph, None, 0, params)
-            succeed(f"adding {kernel.name} to a graph", answer)
-            if self.nodes:
-                edge = driver.CUgraphEdgeData()
-                if early:
-                    edge.from_port = _PROGRAMMATIC_PORT
-                    edge.type = int(driver.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
-                connect = getattr(driver, "cuGraphAddDependencies_v2", driver.cuGraphAddDependencies)  # CUDA 12, 13
-                connected = connect(graph, [self.nodes[-1][0]], [answer[1]], [edge], 1)
-                succeed(f"putting {kernel.name} behind a kernel of a graph", connected)
-            self.nodes.append((answer[1], params))
-        answer = driver.cuGraphInstantiate(graph, 0)
-        succeed("instantiating a graph", answer)
-        # What is launched. If it is destroyed, what was launched before runs to its end.
-        self.executable = answer[1]
-        weakref.finalize(self, driver.cuGraphExecDestroy, self.executable).atexit = False
-        gpu.graphs += 1
-        weakref.finalize(self, gpu.forget_graph).atexit = False
+        with relaxed_capture():
+            answer = driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+            succeed("making an event", answer)
+            self._event, self._process = answer[1], os.getpid()
+            self.record(handle)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_event") and not (self.is_of_parent or sys.is_finalizing()):
+            from cuda.bindings import driver
+
+            with suppress(DeviceError), relaxed_capture():
+                driver.cuEventDestroy(self._event)
+
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether it is of the process that this one was forked from, whose devices it cannot use."""
+        return self._process != os.getpid()
+
+    def record(self, handle: int) -> None:
+        """Move the event behind the work that is now on a stream."""
+        from cuda.bindings import driver
+
+        succeed("recording an event", driver.cuEventRecord(self._event, handle))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the stream has passed the event; false, too, where the driver does not say."""
+        from cuda.bindings import driver
+
+        with relaxed_capture():  # else this would end a capture of another thread
+            return int(driver.cuEventQuery(self._event)[0]) == 0
+
+    def synchronize(self) -> None:
+        """Let the host wait for the event."""
+        from cuda.bindings import driver
+
+        with relaxed_capture():
+            succeed("waiting for an event", driver.cuEventSynchronize(self._event))
+
+    def hold_back(self, handle: int) -> None:
+        """Let later work on a stream wait for the event."""
+        from cuda.bindings import driver
+
+        succeed("letting a stream wait for an event", driver.cuStreamWaitEvent(handle, self._event, 0))
 
 
 class Gpu:
-    """One device, opened: its limits, its context, and what has been prepared and loaded for it.
+    """One device, opened: its limits, its primary context, its memory pool, and what has been prepared and loaded.
 
     Kernels are loaded and launched by the driver's own functions, because importing cuda.core takes longer than
     everything else in the first call of a process.
@@ -122,47 +157,48 @@ class Gpu:
         from cuda.bindings import driver
 
         self.ordinal = ordinal  # CUDA's number of the device
-        answer = driver.cuDevicePrimaryCtxRetain(device_at(ordinal))
+        self._device = device_at(ordinal)
+        answer = driver.cuDevicePrimaryCtxRetain(self._device)
         succeed(f"opening cuda:{ordinal}", answer)
-        self._context = answer[1]
+        self.context = answer[1]
         # Where nothing is current, CUDA's runtime takes the first device; making another one current would change
         # PyTorch's current device.
         if ordinal == 0 and int(driver.cuCtxGetCurrent()[1]) == 0:
-            succeed(f"opening cuda:{ordinal}", driver.cuCtxSetCurrent(self._context))
+            succeed(f"opening cuda:{ordinal}", driver.cuCtxSetCurrent(self.context))
         self.name, self.arch = described(ordinal)
         limit = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
         self.shared_limit = attribute(limit, ordinal)  # bytes
         self.multiprocessors = attribute(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal)
+        # A capture can hold a programmatic dependent launch since CUDA 12.3; before, kernels begin one after the other.
+        self.launches_early = int(driver.cuDriverGetVersion()[1]) >= _EARLY_IN_GRAPHS
         self.prepared: dict[Any, Any] = {}  # the plans loaded so far; see `fastsgemm.call.driver`
-        # How PyTorch's tensors are known to be operands of one of them; see `fastsgemm.call.arrays.torch`.
-        self.recognised: dict[Any, list[Any]] = {}
+        # Called when every problem is to be prepared again: who else holds plans of this device forgets them, too.
+        self.when_forgotten: list[Callable[[], None]] = []
         self.kernels: dict[Any, Kernel] = {}  # see `fastsgemm.jit.kernel`
         self.streams = {0, LEGACY_STREAM, PER_THREAD_STREAM}  # raw handles of those known to be of this device
-        self.workspaces: dict[int, Any] = {}  # what streams keep, by `stream_number`; see `fastsgemm.call.workspace`
-        self.graphs = 0  # how many `Graph` there are
-        # Whether a graph can do all that single launches can: since CUDA 12.3 an edge can say that a kernel begins
-        # before the one before it has ended.
-        self.has_graphs = int(driver.cuDriverGetVersion()[1]) >= 12030
-        self._core_streams: dict[int, Stream] = {}
-        self._kept: deque[tuple[Any, Any]] = deque()
-        self._spare_events: list[Any] = []
-        self._keeping = threading.Lock()
+        # What running work reads and writes: the event behind that work, and the objects that hold the memory. No lock
+        # guards it, because a finaliser that multiplies may run anywhere: taking an entry out makes it one's own.
+        self._kept: deque[tuple[Event, Any]] = deque()
         # Held here because an import in each call costs time.
         self.launch = driver.cuLaunchKernelEx
-        self.allocate = driver.cuMemAllocAsync
-        self.free = driver.cuMemFreeAsync
-        self.launch_graph = driver.cuGraphLaunch
-        self.set_node = driver.cuGraphExecKernelNodeSetParams
-        self._capture_status = driver.cuStreamIsCapturing
-        self._stream_id = driver.cuStreamGetId
+        self._free = driver.cuMemFreeAsync
+        self._allocate = driver.cuMemAllocFromPoolAsync
         self._get_current = driver.cuCtxGetCurrent
+        self._get_current_device = driver.cuCtxGetDevice
         self._push = driver.cuCtxPushCurrent
         self._pop = driver.cuCtxPopCurrent
-        self._keep_freed_memory()
+        self._push(self.context)  # also where a green context is current, which may end before the process
+        with relaxed_capture():  # the call that opens the device may be in a capture
+            # Of this package alone, so that what it keeps can be given back; None where the device has no pools.
+            self.pool = _make_pool(ordinal)
+            # For copies of host arrays, and for freeing what outlives its stream: nothing of the caller waits for them.
+            self.copying, self.freeing = _make_stream(), _make_stream()
+        self._pop()
+        _opened.add(self)
 
     @cached_property
     def device(self) -> Any:
-        """The ``cuda.core.Device``, for what is not on the way of a known call: events, buffers, properties."""
+        """The ``cuda.core.Device``, for what is not on the way of a known call: events, properties."""
         from cuda.bindings import driver
         from cuda.core import Device
 
@@ -172,34 +208,32 @@ class Gpu:
         driver.cuCtxSetCurrent(previous)
         return opened
 
-    def _keep_freed_memory(self) -> None:
-        """Set the driver's pool to keep freed memory; else each call with a workspace of its own would map new pages.
+    def with_own_tables(self) -> Gpu:
+        """Return the same device with tables of its own: what it loads and prepares, no call on this one meets.
 
-        A call with a workspace fails on a device without a pool; until then nothing does.
+        It begins with the kernels that are loaded here.
         """
-        from cuda.bindings import driver
-
-        error, pool = driver.cuDeviceGetMemPool(device_at(self.ordinal))
-        if int(error) != 0:
-            return
-        threshold = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-        with relaxed_capture():  # the call that opens the device may be in a capture
-            answer = driver.cuMemPoolGetAttribute(pool, threshold)
-            succeed("asking how much freed memory is kept", answer)
-            if int(answer[1]) == 0:  # else somebody has chosen a size
-                everything = driver.cuuint64_t(2**64 - 1)
-                succeed("keeping freed memory", driver.cuMemPoolSetAttribute(pool, threshold, everything))
+        other = copy.copy(self)
+        other.prepared, other.kernels, other.when_forgotten = {}, dict(self.kernels), []
+        return other
 
     def forget_problems(self) -> None:
         """Let every problem be prepared again at its next call."""
         self.prepared.clear()
-        self.recognised.clear()
+        for forget in self.when_forgotten:
+            forget()
 
     def enter(self) -> bool:
-        """Make this device current in the calling thread. Return whether `leave` must be called to undo it."""
-        if self._get_current()[1] == self._context:
+        """Make this device current in the calling thread. Return whether `leave` must be called to undo it.
+
+        Another context of the device stays current, such as a green context, whose default stream has handle 0.
+        """
+        now = self._get_current()[1]
+        if now == self.context:
             return False
-        self._push(self._context)
+        if int(now) and int(self._get_current_device()[1]) == int(self._device):
+            return False
+        self._push(self.context)
         return True
 
     def leave(self) -> None:
@@ -218,7 +252,7 @@ class Gpu:
 
         answer = driver.cuStreamGetCtx(handle)
         succeed(f"asking for the device of stream {handle:#x}", answer)
-        if answer[1] != self._context:
+        if answer[1] != self.context:
             self._push(answer[1])
             try:
                 ordinal = int(driver.cuCtxGetDevice()[1])
@@ -227,48 +261,6 @@ class Gpu:
             if ordinal != self.ordinal:
                 raise DeviceMismatchError(f"the stream is on cuda:{ordinal}, the operands on cuda:{self.ordinal}")
         self.streams.add(handle)
-
-    def is_capturing(self, handle: int) -> bool:
-        """Return whether work on the stream with this raw handle is being recorded into a CUDA graph."""
-        result, status = self._capture_status(handle)
-        return int(result) != 0 or int(status) != 0
-
-    def stream_number(self, handle: int) -> int:
-        """Return a number that no other stream of the process has or will have, unlike a raw handle."""
-        if handle <= LEGACY_STREAM:
-            return LEGACY_STREAM
-        answer = self._stream_id(handle)
-        if answer[0]:
-            succeed(f"asking for the number of stream {handle:#x}", answer)
-        return int(answer[1])
-
-    def synchronize(self) -> bool:
-        """Wait for all work on the device; return false where that is not possible, because of a capture."""
-        from cuda.bindings import driver
-
-        with relaxed_capture():
-            return int(driver.cuCtxSynchronize()[0]) == 0
-
-    def instantiate(self, nodes: Sequence[Node]) -> Graph:
-        """Return a graph of kernels that follow each other; see `Graph`."""
-        with relaxed_capture():
-            return Graph(self, nodes)
-
-    def forget_graph(self) -> None:
-        """Count one graph less."""
-        self.graphs -= 1
-
-    def stream(self, handle: int) -> Stream:
-        """Return cuda.core's object for a raw stream handle of this device; see `adopt`."""
-        stream = self._core_streams.get(handle)
-        if stream is None:
-            from cuda.core import LEGACY_DEFAULT_STREAM, Stream
-
-            if handle not in self.streams:
-                self.adopt(handle)
-            legacy = handle in (0, LEGACY_STREAM)
-            stream = self._core_streams[handle] = LEGACY_DEFAULT_STREAM if legacy else Stream.from_handle(handle)
-        return stream
 
     def launch_config(self, grid: tuple[int, ...], threads: int, shared_bytes: int, early: bool) -> Any:
         """Return the driver's description of a launch, but for the stream, which is its `hStream`.
@@ -283,7 +275,7 @@ class Gpu:
         config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
         config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
         config.sharedMemBytes = shared_bytes
-        if early:
+        if early and self.launches_early:
             attribute, value = driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()
             attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
             value.programmaticStreamSerializationAllowed = 1
@@ -291,27 +283,63 @@ class Gpu:
             config.attrs, config.numAttrs = [attribute], 1
         return config
 
-    def keep_alive(self, handle: int, objects: Any) -> None:
-        """Hold `objects` until the work now on this stream is done.
+    def allocate(self, size: int, handle: int) -> tuple[Any, Any]:
+        """Return the driver's answer: a result and the address of device memory, in the order of a stream.
 
-        This is for arrays of a library that does not track the stream and might reuse their memory too early. Nothing
-        waits: the next call releases the objects whose work is done.
+        In a capture it is memory of the graph. Else a capture of another thread goes on.
         """
+        with relaxed_capture():
+            return self._allocate(size, self.pool, handle)  # type: ignore[no-any-return]
+
+    def free(self, address: int, handle: int) -> tuple[Any]:
+        """Free memory in the order of a stream, and return the driver's answer. A capture of another thread goes on."""
+        with relaxed_capture():
+            return self._free(address, handle)  # type: ignore[no-any-return]
+
+    def trim_pool(self) -> int:
+        """Give memory that no stream uses any more back to the device; return how many bytes that was."""
         from cuda.bindings import driver
 
+        if self.pool is None:
+            return 0
+        reserved = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+        sizes = []
+        with relaxed_capture():
+            for trim in (True, False):
+                answer = driver.cuMemPoolGetAttribute(self.pool, reserved)
+                succeed("asking for the size of the memory pool", answer)
+                sizes.append(int(answer[1]))
+                if trim:
+                    succeed("trimming the memory pool", driver.cuMemPoolTrimTo(self.pool, 0))
+        return max(0, sizes[0] - sizes[1])
+
+    def keep_alive(self, handle: int, objects: Any) -> None:
+        """Hold `objects` until the stream has passed the work that is now on it.
+
+        They are the operands whose library does not know of the stream and might reuse their memory too early, and
+        their exports. Nothing waits. Later calls on any stream release them, as does each collection of Python's
+        garbage and `release_workspace`.
+        """
         if is_capturing(handle):
             return  # a graph outlives any event; its owner keeps the operands alive, as for every captured kernel
-        done = []  # released without the lock, because a destructor may call sgemm
-        with self._keeping:  # else two threads could take the same entry for done, and one would drop the next entry
-            if self._kept:
-                with relaxed_capture():  # else this would end a capture of another thread
-                    while self._kept and int(driver.cuEventQuery(self._kept[0][0])[0]) == 0:
-                        done.append(self._kept.popleft())
-                        self._spare_events.append(done[-1][0])
-            event = self._spare_events.pop() if self._spare_events else _new_event()
-            answer = driver.cuEventRecord(event, handle or LEGACY_STREAM)
-            self._kept.append((event, objects))
-        succeed("recording an event", answer)
+        self.release_passed(_MOST_QUERIED)
+        self._kept.append((Event(handle), objects))
+
+    def release_passed(self, most: int | None = None) -> None:
+        """Release what `keep_alive` holds of work that is done, looking at the `most` oldest entries, or at all.
+
+        Entries of a stream that waits go to the end, so they do not hold up those of other streams.
+        """
+        count = len(self._kept)
+        for _ in range(count if most is None else min(count, most)):
+            try:
+                entry = self._kept.popleft()
+            except IndexError:  # another thread has looked at the last ones
+                return
+            if not entry[0].is_done:
+                self._kept.append(entry)
+            # Else it is dropped here, which may run a destructor that multiplies.
+            del entry
 
     def load(self, cubin: bytes, name: str, shared_bytes: int) -> Kernel:
         """Load a kernel and allow it the dynamic shared memory that it is launched with.
@@ -339,9 +367,49 @@ def current(gpu: Gpu) -> Iterator[None]:
             gpu.leave()
 
 
-def _new_event() -> Any:
+def _make_pool(ordinal: int) -> Any:
+    """Return a new memory pool that keeps freed memory, or None where the device has no pools.
+
+    It never reuses memory by making one stream wait for another.
+    """
     from cuda.bindings import driver
 
-    answer = driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
-    succeed("making an event", answer)
+    location = driver.CUmemLocation()
+    location.type, location.id = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE, ordinal
+    properties = driver.CUmemPoolProps()
+    properties.allocType = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.handleTypes = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
+    properties.location = location
+    answer = driver.cuMemPoolCreate(properties)
+    if int(answer[0]) == int(driver.CUresult.CUDA_ERROR_NOT_SUPPORTED):
+        return None
+    succeed(f"making a memory pool on cuda:{ordinal}", answer)
+    which, everything = driver.CUmemPool_attribute, driver.cuuint64_t(2**64 - 1)
+    keeping = driver.cuMemPoolSetAttribute(answer[1], which.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, everything)
+    succeed("letting the memory pool keep what is freed", keeping)
+    apart = driver.cuMemPoolSetAttribute(answer[1], which.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0)
+    succeed("keeping streams of the memory pool independent", apart)
     return answer[1]
+
+
+def _make_stream() -> int:
+    """Return the raw handle of a new stream of the current context that does not wait for the legacy stream."""
+    from cuda.bindings import driver
+
+    answer = driver.cuStreamCreate(int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+    succeed("making a stream", answer)
+    return int(answer[1])
+
+
+def _release_at_collections(phase: str, info: dict[str, int]) -> None:
+    """Let each collection of Python's garbage release what `Gpu.keep_alive` need not hold any longer."""
+    if phase == "start" and not sys.is_finalizing():
+        for gpu in list(_opened):
+            if gpu._kept:
+                with current(gpu):  # the thread may never have used CUDA
+                    gpu.release_passed(_MOST_QUERIED)
+
+
+gc.callbacks.append(_release_at_collections)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_opened.clear)  # a child that was forked cannot use its parent's devices

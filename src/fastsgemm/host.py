@@ -13,15 +13,15 @@ from fastsgemm import device
 from fastsgemm.call import arrays, checks
 from fastsgemm.call.arrays import HOST, DeviceArray, View
 from fastsgemm.call.driver import multiply
-from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import NoDriverError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import same_elements
 from fastsgemm.problem import DType, Sym
-from fastsgemm.progress import warn
+from fastsgemm.progress import say, warn
 from fastsgemm.request import Request
 from fastsgemm.tuning import first_use
 
+_MANY_FMAS = 10**9  # of a simulated product: from here on, how long it takes is said first
 _warned = False
 
 
@@ -50,7 +50,7 @@ def sgemm(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float, o
             if x is not None:
                 checks.apart(name, layout.shares_memory(d, x), request.output)
     if request.symmetric:
-        checks.square(shape)
+        checks.square(a.shape, b.shape)
     backend = _backend(request)
     source = None
     if d is not None and in_place and not (dtype and backend == "host"):
@@ -184,12 +184,17 @@ def _through_simulation(
 ) -> None:
     from fastsgemm.sim import gemm  # imported late: few calls need it
 
+    fmas = c.size * a.shape[-1] if alpha else 0
+    if fmas >= _MANY_FMAS:
+        say(f"fastsgemm: simulating {fmas:.2g} FMAs takes {gemm.minutes(2 * fmas)}; FASTSGEMM_DEVICE=host uses NumPy")
     gemm.multiply(request, a, b, c, alpha, beta, source)
 
 
 def _through_device(request: Request, a: np.ndarray, b: np.ndarray, c: np.ndarray, alpha: float, beta: float) -> None:
     gpu = first_use.open_device(0)
-    with device.current(gpu), ExitStack() as made:
+    # On a stream of its own, which waits for nobody's, so that no capture of another thread has to end.
+    handle = gpu.copying
+    with device.current(gpu), device.relaxed_capture(), ExitStack() as made:
         views: list[View] = []
         of_c = bool(beta) or request.symmetric.leaves_one  # what is not written is downloaded as it was
         for x, read in ((a, bool(alpha)), (b, bool(alpha)), (c, of_c)):
@@ -197,11 +202,11 @@ def _through_device(request: Request, a: np.ndarray, b: np.ndarray, c: np.ndarra
                 views.append(_transposed(views[0]))
                 continue
             lines, flipped = _lines(x)
-            array = made.enter_context(closing(DeviceArray(lines.shape, gpu, LEGACY_STREAM, _dtype(x))))
+            array = made.enter_context(closing(DeviceArray(lines.shape, gpu, handle, _dtype(x))))
             if read and lines.size:
                 array.upload(lines)
             views.append(_flip(array.view) if flipped else array.view)
-        multiply(gpu, LEGACY_STREAM, request, views, alpha, beta)
+        multiply(gpu, handle, request, views, alpha, beta)
         _download(array, c)
 
 

@@ -1,12 +1,14 @@
 """Which library an operand belongs to, and the arrays that belong to none."""
 
+import gc
 import sys
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cuda.bindings import driver
 
+from fastsgemm import device as machine
 from fastsgemm import sgemm
 from fastsgemm.call import arrays
 from fastsgemm.call.arrays import HOST
@@ -185,7 +187,7 @@ def cupy_array(monkeypatch):
 def test_cupy_strides_of_either_sign(cupy_array, view, ordered):
     values = np.ones((6, 6), np.float32)[view]
     x = cupy_array(values)
-    address, meta = arrays.library(x).view(x, 7, ordered)
+    address, meta = arrays.library(x).view(x, 7, ordered, [])
     assert address == values.ctypes.data
     assert meta == Meta(values.shape, tuple(step // 4 for step in values.strides))
     assert (7 in x.streams) is not ordered  # DLPack makes the stream wait
@@ -193,14 +195,14 @@ def test_cupy_strides_of_either_sign(cupy_array, view, ordered):
 
 def test_a_cupy_array_of_another_dtype(cupy_array):
     x = cupy_array(np.ones((2, 2)))
-    fault = arrays.library(x).view(x, 7, True)[1].fault
+    fault = arrays.library(x).view(x, 7, True, [])[1].fault
     assert str(fault("A")) == "A must be float32, got float64; float64 is not converted silently, cast it yourself"
 
 
 def test_cupy_strides_between_two_floats(cupy_array):
     x = cupy_array(np.zeros((2, 5), np.float32))
     x.strides = (18, 4)
-    fault = arrays.library(x).view(x, 7, True)[1].fault
+    fault = arrays.library(x).view(x, 7, True, [])[1].fault
     assert str(fault("A")) == "A must have strides that are multiples of 4 bytes, got (18, 4)"
 
 
@@ -218,34 +220,74 @@ def test_an_array_on_a_device_without_a_driver(no_driver):
         sgemm(OnDevice(), OnDevice())
 
 
-class Core:
-    """The part of a device that cuda.core allocates on; `error` is what it raises."""
+def test_an_export_lives_until_the_work_on_it_is_done():
+    """It may hold a copy, and while it lives, JAX neither donates the array nor reuses its memory."""
+    copies = []
 
-    name = "a device"
+    class Copying:
+        def __dlpack_device__(self):
+            return ONES.__dlpack_device__()
 
-    def __init__(self, error):
-        self.device, self._error = self, error
+        def __dlpack__(self, **options):
+            copied = ONES.copy()
+            copies.append(weakref.ref(copied))
+            return copied.__dlpack__()
 
-    def stream(self, handle):
-        return SimpleNamespace(handle=handle)
-
-    def allocate(self, size, stream):
-        raise self._error
+    kept = []
+    arrays.Library().view(Copying(), 7, True, kept)
+    gc.collect()
+    alive = [each() is not None for each in copies]
+    kept.clear()
+    gc.collect()
+    assert [*alive, *[each() is not None for each in copies]] == [True, False]
 
 
 @pytest.mark.parametrize(
-    ("raised", "capturing", "expected", "message"),
+    ("capturing", "expected", "message"),
     [
-        ("CUDA_ERROR_OUT_OF_MEMORY: no memory", False, DeviceMemoryError, "2 x 3: 24 bytes are needed, 8 of 16 are"),
-        ("_MemPool cannot perform", True, CaptureError, "a new matrix of 2 x 3 cannot be made inside .* pass a C"),
-        ("CUDA_ERROR_ILLEGAL_ADDRESS: gone", False, LookupError, "CUDA_ERROR_ILLEGAL_ADDRESS: gone"),
+        (False, DeviceMemoryError, "a new matrix of 2 x 3: 24 bytes are needed, 1000 of 4000 are free"),
+        (True, CaptureError, "a new matrix of 2 x 3 cannot be made inside .* pass a C"),
     ],
 )
-def test_a_new_array_that_cannot_be_had(monkeypatch, raised, capturing, expected, message):
-    monkeypatch.setattr("fastsgemm.device.is_capturing", lambda stream: capturing)
-    monkeypatch.setattr(driver, "cuMemGetInfo", lambda: (0, 8, 16))
+def test_a_new_array_that_cannot_be_had(device, cuda_driver, capturing, expected, message):
+    device.room = 20
+    if capturing:
+        device.capturing.add(1)
     with pytest.raises(expected, match=message):
-        arrays.DeviceArray((2, 3), Core(LookupError(raised)), 1)
+        arrays.DeviceArray((2, 3), device, 1)
+    assert not device.made
+
+
+class TestDeviceArray:
+    @pytest.fixture
+    def array(self, device, monkeypatch):
+        """An array of the device, whose exports are the numbers of their owners."""
+        made = arrays.DeviceArray((2, 3), device, 7)
+        monkeypatch.setattr(made, "export", lambda shape, strides: id(made.memory))
+        return made
+
+    @pytest.mark.parametrize(("stream", "waits"), [(None, [1]), (1, [1]), (2, [2]), (11, [11]), (-1, [])])
+    def test_whoever_imports_it_waits_for_it_as_dlpack_says(self, array, cuda_driver, stream, waits):
+        """No stream is the legacy default one; -1 asks for no order."""
+        array.__dlpack__(stream=stream)
+        assert [handle for handle, *_ in cuda_driver.named("cuStreamWaitEvent")] == waits
+        assert {handle for _, handle in cuda_driver.named("cuEventRecord")} == {7}
+
+    def test_it_outlives_its_stream(self, array, cuda_driver, device):
+        array.__dlpack__(stream=11)
+        cuda_driver.gone.add(7)
+        cuda_driver.calls.clear()
+        memory = array.memory
+        del array
+        assert device.made[0].open  # its importer has it still
+        del memory
+
+    def test_host_arrays_are_copied_without_ending_a_capture_of_another_thread(self, array, cuda_driver):
+        values = np.zeros((2, 3), np.float32)
+        array.upload(values)
+        array.download(values)
+        assert [given[-1] for given in cuda_driver.named("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync")] == [7, 7]
+        assert cuda_driver.ended == []
 
 
 @pytest.mark.usefixtures("on_host")
@@ -256,3 +298,25 @@ def test_an_array_that_refuses_export():
 
     with pytest.raises(OperandError, match=r"B \(.*Closed\) could not be read: it is closed"):
         sgemm(ONES, Closed(ONES))
+
+
+@pytest.mark.parametrize(("current", "ordinal"), [((0, 3), 3), ((201, 0), 0)], ids=["a context", "no context"])
+def test_an_empty_array_without_memory_is_on_the_current_device(monkeypatch, current, ordinal):
+    """As Numba makes them: their address is 0."""
+    from cuda.bindings import driver
+
+    monkeypatch.setattr(machine, "probe", lambda: 4)
+    monkeypatch.setattr(driver, "cuCtxGetDevice", lambda: current)
+    monkeypatch.setattr(driver, "cuPointerGetAttribute", lambda attribute, address: (driver.CUresult(1), 0))
+
+    class Empty:
+        __cuda_array_interface__ = {  # noqa: RUF012
+            **Pointing.__cuda_array_interface__, "shape": (0, 4), "data": (0, False), "strides": (16, 4),
+        }  # fmt: skip
+
+    class Nowhere:
+        __cuda_array_interface__ = {**Pointing.__cuda_array_interface__, "data": (0, False)}  # noqa: RUF012
+
+    assert arrays.library(Empty()).device_of(Empty()) == ordinal
+    with pytest.raises(OperandError, match="Nowhere does not point to CUDA memory"):
+        arrays.library(Nowhere()).device_of(Nowhere())

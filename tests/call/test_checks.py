@@ -62,6 +62,11 @@ def test_what_is_not_an_array(C, thing):
             sgemm(A, B, C=thing)
 
 
+def test_what_to_do_with_complex_operands():
+    message = r"A must be float32, got complex64; complex products .* parts, such as sgemm\(A\.real, B\.real\)"
+    refuses(DTypeError, message, A.astype(np.complex64), B)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "int32", "complex64", "bool", ">f4", "float64"])
 @pytest.mark.parametrize("place", ["A", "B", "C"])
 def test_a_dtype_that_is_not_native_float32_is_named(C, dtype, place):
@@ -101,6 +106,17 @@ def test_c_where_out_is_written():
             A, B, 1.0, 1.0, C=ones(5), out=ones(5, 3))  # fmt: skip
     for shape in ((4,), (2, 1), (1, 3, 5)):
         refuses(ShapeError, r"C must broadcast to \(3, 5\)", A, B, 1.0, 1.0, C=ones(*shape), out=ones(3, 5))
+
+
+@pytest.mark.parametrize("beta", [{}, {"beta": 0}, {"beta": np.float32(0)}, {"beta": fractions.Fraction(0)}], ids=repr)
+def test_c_beside_out_that_beta_leaves_out(beta):
+    """As in sgemm(x, W.T, C=bias, out=y), whose beta is 0 where none is given."""
+    out = np.full((3, 5), 7.5, np.float32)
+    message = "C beside out= is multiplied by beta, which is 0, so it would be left out; pass beta=1 to add it, or no C"
+    refuses(ScalarRangeError, message, A, B, C=ones(5), out=out, **beta)
+    assert (out == 7.5).all()
+    np.testing.assert_array_equal(sgemm(A, B, C=out, out=out, **beta), np.full((3, 5), 4.0))
+    np.testing.assert_array_equal(sgemm(A, B, beta=1, C=ones(5), out=out), np.full((3, 5), 5.0))
 
 
 def test_shapes_that_do_not_fit_are_all_shown(C):

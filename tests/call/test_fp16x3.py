@@ -1,9 +1,8 @@
 """What rung 11 launches, on a device made of Python whose kernels keep the contract in ``cuda_src/README.md``."""
 
+import copy
 import gc
 import itertools
-from contextlib import contextmanager
-from types import SimpleNamespace
 
 import fp16x3_kernels
 import numpy as np
@@ -13,8 +12,7 @@ from msgspec import structs
 from python_kernels import PythonKernel, parameters_of
 
 from fastsgemm import SplitOperand, resources, sgemm, split
-from fastsgemm import device as device_module
-from fastsgemm.call import arrays, driver, workspace
+from fastsgemm.call import arrays, driver
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, VectorizedConfig
 from fastsgemm.errors import (
     ArgumentError,
@@ -38,43 +36,10 @@ from fastsgemm.request import resolve
 HOW = {"rung": "fp16x3"}
 
 
-class Event:
-    def __init__(self, gpu):
-        self.gpu, self.done, self.synced = gpu, False, False
-
-    @property
-    def is_done(self):
-        assert self.gpu.relaxed  # else the driver ends the capture of any thread
-        return self.done
-
-    def sync(self):
-        assert self.gpu.relaxed
-        self.synced = True
-
-
-class Stream(SimpleNamespace):
-    def record(self):
-        self.gpu.recorded.append((self.handle, event := Event(self.gpu)))
-        return event
-
-    def wait(self, event):
-        self.gpu.waited.append((self.handle, event))
-
-
 @pytest.fixture
 def gpu(device, monkeypatch):
     """The Python device with the kernels of rung 11."""
-    device.recorded, device.waited, device.files = [], [], []
-    device.relaxed = False
-
-    @contextmanager
-    def relaxed_capture():
-        device.relaxed = True
-        yield
-        device.relaxed = False
-
-    monkeypatch.setattr(device_module, "relaxed_capture", relaxed_capture)
-    device.stream = lambda handle: Stream(handle=handle, gpu=device)
+    device.files = []
     others = kernel._load
 
     def load(gpu, spec, shared_bytes, code):
@@ -274,11 +239,8 @@ def test_a_source_costs_no_launch(gpu, on_device, random, parts):
     assert len(gpu.launched) == 2 * (2 + parts)
 
 
-def test_what_beta_is_zero_for_is_not_read_and_without_products_the_source_is_scaled(gpu, on_device, random):
+def test_without_products_the_source_is_scaled(gpu, on_device, random):
     a, b, out = random(20, 40), random(40, 30), np.full((20, 30), np.nan, np.float32)
-    nan = np.full(30, np.nan, np.float32)
-    sgemm(on_device(a), on_device(b), 1.0, 0.0, on_device(nan), out=on_device(out), **HOW)
-    close(out, a, b)
     bias, empty = random(20, 1), (on_device(a[:, :0]), on_device(b[:0]))
     launched = len(gpu.launched)
     sgemm(*empty, 1.0, 2.0, on_device(bias), out=on_device(out), **HOW)
@@ -341,14 +303,13 @@ def test_the_split_is_loaded_and_launched_with_the_shared_memory_of_its_tiles(
     assert shared_bytes == launched[-1] == (16384 * tiles if side == "B" else 0)
 
 
-def test_a_call_seen_before_prepares_nothing_and_takes_the_same_workspace(gpu, on_device, random, monkeypatch):
+def test_a_call_seen_before_prepares_nothing(gpu, on_device, random, monkeypatch):
     a, b = random(50, 60), random(60, 70)
     first = sgemm(on_device(a), on_device(b), **HOW)
-    made = len(gpu.made)
     monkeypatch.setattr(driver, "make_plan", None)
     again = sgemm(on_device(a), on_device(b), **HOW)
     np.testing.assert_array_equal(first.values, again.values)
-    assert len(gpu.made) == made  # the stream keeps it
+    assert not gpu.leaks
 
 
 def test_the_workspace_is_bounded_by_panels_of_both_operands(gpu, on_device, random, monkeypatch):
@@ -398,8 +359,6 @@ def test_old_devices_use_ieee_kernels_and_refuse_what_needs_rung_11(gpu, on_devi
 def test_capture(gpu, on_device, random):
     a, b = on_device(random(100, 100)), on_device(random(100, 100))
     gpu.capturing.add(5)
-    with pytest.raises(CaptureError, match="not loaded yet"):
-        sgemm(a, b, **HOW)
     with pytest.raises(CaptureError, match="split before it"):
         split(b)
     assert gpu.launched == [] and gpu.made == []
@@ -458,7 +417,6 @@ def test_no_room(gpu, on_device, random, monkeypatch):
     monkeypatch.setattr(driver, "cuMemGetInfo", lambda: (0, 100, 1000))
     a, b = on_device(random(100, 100)), on_device(random(100, 100))
     sgemm(a, b, **HOW)
-    workspace.release(gpu)
     gpu.room = 4096
     launched = len(gpu.launched)
     with pytest.raises(DeviceMemoryError, match="no room for the split operands"):
@@ -468,79 +426,76 @@ def test_no_room(gpu, on_device, random, monkeypatch):
     assert len(gpu.launched) == launched
 
 
-def test_another_stream_waits_for_the_split_and_keeps_it(gpu, on_device, random):
-    class Other:
-        def __cuda_stream__(self):
-            return 0, 7
+class Other:
+    """A stream with a handle."""
 
+    def __init__(self, handle=7):
+        self._handle = handle
+
+    def __cuda_stream__(self):
+        return 0, self._handle
+
+
+def waited(cuda_driver):
+    """Return the handles of the streams that were made to wait."""
+    return [handle for handle, *_ in cuda_driver.named("cuStreamWaitEvent")]
+
+
+def test_another_stream_waits_for_the_split(gpu, on_device, random, cuda_driver):
     a, b = on_device(random(10, 20)), on_device(random(20, 30))
+    cuda_driver.waiting.add(5)
     S = split(b)
-    [(_, event)] = gpu.recorded
     sgemm(a, S, **HOW)
-    assert gpu.waited == []
+    assert waited(cuda_driver) == []
     sgemm(a, S, stream=Other(), **HOW)
-    assert gpu.waited == [(7, event)]
-    assert any(handle == 7 and S in objects for handle, objects in gpu.kept if isinstance(objects, tuple))
-    event.done = True
+    assert waited(cuda_driver) == [7]
+    cuda_driver.waiting.clear()
     sgemm(a, S, stream=Other(), **HOW)
-    assert len(gpu.waited) == 1
+    assert waited(cuda_driver) == [7] and cuda_driver.ended == []
 
 
-def test_in_a_capture_the_host_waits_for_the_split(gpu, on_device, random):
-    class Other:
-        def __cuda_stream__(self):
-            return 0, 7
+@pytest.mark.parametrize("handle", [5, 7])
+def test_every_stream_that_reads_a_split_operand_keeps_it(gpu, on_device, random, handle):
+    """Then it can be dropped whatever has become of the streams."""
+    S = split(on_device(random(20, 30)))
+    gpu.kept.clear()
+    sgemm(on_device(random(10, 20)), S, stream=None if handle == 5 else Other(), **HOW)
+    assert [each for each, objects in gpu.kept if S in objects] == [handle]
 
+
+def test_in_a_capture_the_host_waits_for_the_split(gpu, on_device, random, cuda_driver):
     a, b = on_device(random(10, 20)), on_device(random(20, 30))
     S = split(b)
     sgemm(a, S, **HOW)
     gpu.capturing.add(7)
     sgemm(a, S, stream=Other(), **HOW)
-    assert gpu.recorded[0][1].synced and gpu.waited == []
+    assert len(cuda_driver.named("cuEventSynchronize")) == 1 and waited(cuda_driver) == []
+    assert cuda_driver.ended == []
 
 
-def test_the_memory_is_freed_in_the_order_of_its_stream(gpu, on_device, random):
+def test_the_memory_is_freed_whatever_has_become_of_its_stream(gpu, on_device, random, cuda_driver):
     S = split(on_device(random(20, 30)))
     [made] = gpu.made
+    gpu.kept.clear()
+    cuda_driver.gone.add(5)
     assert made.open and made.handle == 5
     del S
     gc.collect()
-    assert not made.open
+    assert not made.open and waited(cuda_driver) == [gpu.freeing] and cuda_driver.ended == []
 
 
-def test_the_memory_is_freed_with_its_device_current(gpu, on_device, random):
-    """The legacy stream is that of the current device, which is any in the thread that drops the last reference."""
-    said, free = [], gpu.free
-    gpu.enter = lambda: said.append("enter") or True
-    gpu.leave = lambda: said.append("leave")
-    gpu.free = lambda *given: said.append("free") or free(*given)
+def test_a_copy_of_a_split_operand_is_the_same_one(gpu, on_device, random):
     S = split(on_device(random(20, 30)))
-    said.clear()
-    del S
-    gc.collect()
-    assert said == ["enter", "free", "leave"]
+    assert copy.copy(S) is S and copy.deepcopy([S])[0] is S
 
 
-def test_threads_that_split_and_multiply_on_their_own_default_streams(gpu, on_device, random, monkeypatch):
-    """All threads name their default stream 2, but each has its own: one of them waits, and none frees too early."""
-
-    class PerThread:
-        def __cuda_stream__(self):
-            return 0, 2
-
-    freed = []
-    monkeypatch.setattr(gpu, "free", lambda address, handle: freed.append((address, handle)) or (0,))
+def test_threads_that_split_and_multiply_on_their_own_default_streams(gpu, on_device, random, cuda_driver):
+    """All threads name their default stream 2, but each has its own, so one of them waits."""
     a, b = on_device(random(10, 20)), on_device(random(20, 30))
-    S = split(b, stream=PerThread())
-    [(_, event)] = gpu.recorded
-    sgemm(a, S, stream=PerThread(), **HOW)
-    assert gpu.waited == [(2, event)]
-    assert any(S in objects for _, objects in gpu.kept if isinstance(objects, tuple))
-    address = S.address
-    gpu.kept.clear()
-    del S
-    gc.collect()
-    assert [handle for which, handle in freed if which == address] == [1]  # which waits for the streams of all threads
+    cuda_driver.waiting.add(2)
+    S = split(b, stream=Other(2))
+    sgemm(a, S, stream=Other(2), **HOW)
+    assert waited(cuda_driver) == [2]
 
 
 @pytest.mark.parametrize("side", ["row-major", "column-major", "strided"])
@@ -571,7 +526,7 @@ def test_the_panels_of_a_symmetric_result(gpu, on_device, random, monkeypatch, s
     a[3, 5], a[90, :9] = 1e-20, 1e-15
     request = structs.replace(resolve(config=Fp16x3Config(64, 64, 2, 7, 8, parts)), symmetric=sym)
     C = c.copy()
-    views = [arrays.library(each).view(each, 5, True) for each in map(on_device, (a, a.T, C))]
+    views = [arrays.library(each).view(each, 5, True, []) for each in map(on_device, (a, a.T, C))]
     driver.multiply(gpu, 5, request, views, 1.0, 0.0)
     assert gpu.files.count("11_fp16x3.cu") > 1 and len(gpu.launched) > 9
     kept = {0: np.ones(C.shape, bool), 2: np.tri(110, dtype=bool), 3: np.tri(110, dtype=bool).T}[sym]

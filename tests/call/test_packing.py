@@ -5,7 +5,6 @@ import pytest
 from forced_choice import force
 
 from fastsgemm import PipelinedConfig, rungs, sgemm
-from fastsgemm.errors import CaptureError
 
 CONFIG = PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1, CP_ASYNC=0)
 M, N, K = 45, 38, 21
@@ -66,11 +65,3 @@ def test_a_later_call_packs_what_the_operands_hold_then(device, on_device, rando
         A += 1.0
         np.testing.assert_allclose(sgemm(on_device(A), on_device(B)).values, A @ B, rtol=1e-4, atol=1e-4)
     assert device.compiled.count("pack") == 1
-
-
-def test_a_capture_that_needs_the_packing_kernel_fails_before_anything_is_launched(device, on_device, random, choose):
-    choose((True, False))
-    device.capturing.add(5)
-    with pytest.raises(CaptureError, match="not loaded yet"):
-        sgemm(on_device(random(M, K)), on_device(random(K, N)))
-    assert device.launched == [] and device.made == []

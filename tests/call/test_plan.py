@@ -63,7 +63,7 @@ def test_ctrl_c_while_the_stream_changes_leaves_no_kernel_on_another_one(device)
     draft = Draft(device)
     for name in ("first", "second"):
         add(device, draft, name, "", ())
-    plan = LoadedPlan(device, draft.plan(3), 5)
+    plan = LoadedPlan(device, draft.plan(3))
     plan.launch(7, ADDRESSES, 1.0, 0.0)
     with pytest.raises(KeyboardInterrupt):
         plan.launch(9, ADDRESSES, 1.0, 0.0)
@@ -99,8 +99,8 @@ def test_what_is_written_lies_apart_where_no_byte_is_shared(device, source):
     far, at = 400, 40
     for a, b, c in itertools.product(RANGES, RANGES, RANGES):
         *operands, read = (Matrix(Address(Base.A), *RANGES[each]) for each in (a, b, c, source))
-        plan = LoadedPlan(device, Draft(device).plan(3, operands), 5)
-        with_source = LoadedPlan(device, Draft(device).plan(3, [*operands, read]), 5)
+        plan = LoadedPlan(device, Draft(device).plan(3, operands))
+        with_source = LoadedPlan(device, Draft(device).plan(3, [*operands, read]))
         for place in range(16, 64, 4):
 
             def shared(low, high, place=place, written=c):
@@ -118,7 +118,8 @@ def test_what_is_written_lies_apart_where_no_byte_is_shared(device, source):
 def test_launches_are_made_where_their_scalar_is_not_zero_and_get_what_they_name(device, alpha, K, beta):
     found = []
 
-    def launch(config, kernel, pointers, extra):
+    def launch(config, function, pointers, extra):
+        kernel = PythonKernel.made[int(function)]
         found.append((kernel.name, kernel.arguments(pointers)))
         return (0,)
 
@@ -128,7 +129,7 @@ def test_launches_are_made_where_their_scalar_is_not_zero_and_get_what_they_name
     for when in When:
         arguments = (a, sums, Scalar.STEPS, Scalar.ALPHA, Scalar.BETA, np.float32(0.5), 1 << 40, np.int32(-3), -5)
         add(device, draft, when.name, "PPifffqiq", arguments, when=when)
-    LoadedPlan(device, draft.plan(K), 5).launch(5, ADDRESSES, alpha, beta)
+    LoadedPlan(device, draft.plan(K)).launch(5, ADDRESSES, alpha, beta)
     reads = bool(alpha and K)
     wanted = {"ALWAYS", "READS" if reads else "READS_NOTHING"} | ({"BETA"} if beta else set())
     assert {which for which, _ in found} == wanted

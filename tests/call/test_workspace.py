@@ -1,45 +1,92 @@
-"""Workspace: stream, size and errors, on a device made of Python."""
+"""Workspace: each call has its own, in the order of its stream, on a device made of Python."""
 
+import numpy as np
 import pytest
-from cuda.bindings import driver
 
-from fastsgemm.call import workspace
-from fastsgemm.device import LEGACY_STREAM
-from fastsgemm.errors import DeviceError, DeviceMemoryError
+from fastsgemm import PipelinedConfig, sgemm
+from fastsgemm.call import driver, workspace
+from fastsgemm.errors import DeviceError, OperandError
+from fastsgemm.geometry.tensor_map import END
 
-
-def test_what_is_taken_is_given_back_on_the_same_stream(device):
-    addresses = [workspace.allocate(device, 7, size, "a test") for size in (4, 100)]
-    assert [(each.address, each.size, each.handle) for each in device.made] == [
-        (addresses[0], 4, 7),
-        (addresses[1], 100, 7),
-    ]
-    workspace.free(device, 7, addresses[0])
-    assert [each.open for each in device.made] == [False, True]
+STREAM = 5
+SPLIT = {"rung": "pipelined", "config": PipelinedConfig(32, 64, 8, 4, 4, 32, 32, 1, SPLIT_K=3)}
 
 
-def test_no_bytes_are_one_and_the_default_stream_is_the_legacy_one(device):
-    address = workspace.allocate(device, 0, 0, "a test")
-    workspace.free(device, 0, address)
-    assert [(each.size, each.handle, each.open) for each in device.made] == [(1, LEGACY_STREAM, False)]
+@pytest.fixture
+def product(on_device, random):
+    """Return a function that multiplies new operands and checks the result."""
+
+    def multiply(alpha=1.0, beta=0.0):
+        a, b, c = random(20, 96), random(96, 40), random(20, 40)
+        C = c.copy()
+        sgemm(on_device(a), on_device(b), alpha, beta, on_device(C), **SPLIT)
+        np.testing.assert_allclose(C, alpha * (a @ b) + beta * c, rtol=1e-4, atol=1e-4)
+
+    return multiply
 
 
-def test_no_room_says_how_much_and_what_to_do(device, monkeypatch):
-    monkeypatch.setattr(driver, "cuMemGetInfo", lambda: (0, 1000, 4000))
-    device.room = 2000
-    message = (
-        r"Python has no room for partial sums: 3000 bytes are needed, 1000 of 4000 are free\. Free some, .*empty_cache"
-    )
-    with pytest.raises(DeviceMemoryError, match=message) as caught:
-        workspace.allocate(device, 7, 3000, "partial sums")
-    assert isinstance(caught.value, MemoryError)
+def test_each_call_allocates_and_frees_it_on_its_stream(device, product):
+    for _ in range(3):
+        product()
+    assert [(each.handle, each.open) for each in device.made] == 3 * [(STREAM, False)]
+    assert [handle for handle, _ in device.launched] == 6 * [STREAM]  # the parts, and their sum
+
+
+def test_a_capture_does_the_same(device, product):
+    product()
+    device.capturing.add(STREAM)
+    product()
+    assert [(each.handle, each.open) for each in device.made] == 2 * [(STREAM, False)]
+
+
+def test_calls_that_need_none_have_none(device, on_device, random):
+    sgemm(on_device(random(20, 96)), on_device(random(96, 40)), rung="naive")
+    assert device.made == []
+
+
+def test_a_call_that_interrupts_another_has_its_own(device, product, monkeypatch):
+    """As from a finaliser, which Python may run between any two steps."""
+    launch, interrupted = device.launch, []
+
+    def interrupting(*given):
+        if not interrupted:
+            interrupted.append(True)
+            product()
+        return launch(*given)
+
+    monkeypatch.setattr(device, "launch", interrupting)
+    product()
+    assert len({each.address for each in device.made}) == 2 and not device.leaks
+
+
+def test_a_launch_that_fails_frees_it(device, product, monkeypatch):
+    from cuda.bindings.driver import CUresult
+
+    monkeypatch.setattr(device, "launch", lambda *given: (CUresult.CUDA_ERROR_LAUNCH_FAILED,))
+    with pytest.raises(DeviceError, match=r"launching fastsgemm_pipelined with .* failed: CUDA_ERROR_LAUNCH_FAILED"):
+        product()
+    assert len(device.made) == 1 and not device.leaks
 
 
 def test_other_failures_name_themselves(device, monkeypatch):
-    answer = driver.CUresult.CUDA_ERROR_NOT_SUPPORTED
-    monkeypatch.setattr(device, "allocate", lambda size, handle: (answer, None))
+    from cuda.bindings import driver as cuda
+
+    monkeypatch.setattr(device, "allocate", lambda size, handle: (cuda.CUresult.CUDA_ERROR_NOT_SUPPORTED, None))
     with pytest.raises(DeviceError, match="allocating 8 bytes for a test failed: CUDA_ERROR_NOT_SUPPORTED"):
         workspace.allocate(device, 7, 8, "a test")
-    monkeypatch.setattr(device, "free", lambda address, handle: (driver.CUresult.CUDA_ERROR_INVALID_VALUE,))
+    monkeypatch.setattr(device, "free", lambda address, handle: (cuda.CUresult.CUDA_ERROR_INVALID_VALUE,))
     with pytest.raises(DeviceError, match="freeing workspace failed: CUDA_ERROR_INVALID_VALUE"):
         workspace.free(device, 7, 8)
+
+
+def test_an_address_that_a_tensor_copy_cannot_have_is_refused(device, product):
+    """It would read zeros there."""
+    product()
+    [plan] = device.prepared.values()
+    launched = len(device.launched)
+    far = (END, 16, 32, 0, 0, 0)
+    assert type(plan) is driver.LoadedPlan and not plan.has_tensor_maps
+    plan.has_tensor_maps = True
+    with pytest.raises(OperandError, match=r"addresses below 2\^48; A is at 0x1000000000000, B at 0x10; pass a copy"):
+        plan.launch(STREAM, far, 1.0, 0.0)
+    assert len(device.launched) == launched

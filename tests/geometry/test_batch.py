@@ -108,6 +108,13 @@ def test_a_batch_that_shares_b_is_rows_of_one_product():
     assert [each.shape for each in merged(*map(dense, shapes))] == [(40, 6), (6, 7), (40, 7)]
 
 
+def test_without_folding_the_dimensions_of_a_batch_are_merged_but_stay_a_batch():
+    shapes = (2, 4, 5, 6), (6, 5), (2, 4, 5, 5)
+    unfolded = merged(*map(dense, shapes), fold=False)
+    assert [each.shape for each in unfolded] == [(8, 5, 6), (8, 6, 5), (8, 5, 5)]
+    assert unfolded[1].steps == (0,)
+
+
 def test_dimensions_that_a_launch_has_no_room_for_are_the_smallest_and_come_first():
     shape = (5, 2, 4, 3, 6)  # of a batch, every second element along each dimension, so that none can be merged
     strides = row_major([2 * extent for extent in (*shape, 8, 8)], size=2)

@@ -1,8 +1,8 @@
-"""CUDA graph capture: what was called before is captured and replays; what is new is refused, and nothing breaks."""
+"""CUDA graph capture: calls replay, first calls too; memory that would outlive a replay is refused."""
 
 import pytest
 
-from fastsgemm import BlockConfig, prepare, sgemm
+from fastsgemm import BlockConfig, prepare, sgemm, split
 from fastsgemm.errors import CaptureError
 from fastsgemm.rungs import IEEE
 
@@ -115,30 +115,36 @@ def test_graphs_that_pack_are_replayed_in_turns_without_waiting(torch):
     assert [C.unique().tolist() for _, _, C in graphs] == [[50 * 300], [51 * 500]]
 
 
-@pytest.mark.parametrize("new", ["kernel", "packing"])
-def test_a_first_call_inside_a_capture_is_refused_and_later_calls_work(torch, gpu, new):
-    A = torch.ones(72, 72, device="cuda")
+@pytest.mark.parametrize("new", ["kernel", "packing", "parts of k"])
+def test_a_first_call_inside_a_capture(torch, gpu, new):
+    """Its kernels are compiled and loaded then, and its workspace belongs to the graph."""
+    K = 20000 if new == "parts of k" else 72
+    A, B = torch.ones(72, 2 * K, device="cuda")[:, ::2], torch.ones(K, 72, device="cuda")
     C = torch.full((72, 72), 7.5, device="cuda")
-    config = BlockConfig(16, 8)  # of no other test
-    gpu.kernels.clear()
+    if new != "packing":
+        A = A.contiguous()
+    how = {} if new == "parts of k" else {"rung": 1, "config": BlockConfig(16, 8)}  # of no other test
     gpu.forget_problems()
-    first = A if new == "kernel" else torch.ones(72, 144, device="cuda")[:, ::2]
-    if new == "packing":
-        sgemm(A, A, rung=1, config=config)
-    beside = torch.zeros(4, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        sgemm(A, B, C=C, **how)
+    assert (C == 7.5).all()
+    for value in (1.0, 2.0):
+        A.fill_(value)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert (value * K == C).all()
+    sgemm(A, B, C=C, **how)
+    assert (C == 2 * K).all()
+
+
+def test_a_split_inside_a_capture_is_refused_and_the_capture_goes_on(torch):
+    W, beside = torch.ones(64, 64, device="cuda"), torch.zeros(4, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         beside += 1
-        with pytest.raises(CaptureError, match="call sgemm once"):
-            sgemm(first, A, C=C, rung=1, config=config)
-    graph.replay()  # the capture around the refusal is whole
-    torch.cuda.synchronize()
-    assert (beside == 1).all() and (C == 7.5).all()
-    sgemm(first, A, C=C, rung=1, config=config)
-    assert (C == 72).all()
-    with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
-        sgemm(first, A, C=C, rung=1, config=config)
-    C.zero_()
+        with pytest.raises(CaptureError, match="memory does not outlive a replay"):
+            split(W)
     graph.replay()
     torch.cuda.synchronize()
-    assert (C == 72).all()
+    assert (beside == 1).all()

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
 import fastsgemm.jax
-from fastsgemm import sgemm
+from fastsgemm import DeviceMismatchError, blas, sgemm
 from fastsgemm.call.driver import multiply
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.jax import contraction, product
@@ -56,6 +56,13 @@ def outside(gpu, labels, request, a, b, alpha, beta, c):
     return np.asarray(result)
 
 
+class LegacyStream:
+    """A stream of the caller's, on which a product is computed without XLA."""
+
+    def __cuda_stream__(self):
+        return 0, LEGACY_STREAM
+
+
 def bits(x):
     return np.asarray(x).view(np.uint32)
 
@@ -90,9 +97,10 @@ def test_jit_has_the_bits_of_the_call_outside(size, precision):
     generator = np.random.default_rng(size)
     a, b, c = (normal(generator, size, size) for _ in range(3))
     f = jax_.jit(lambda *operands: sgemm(*operands, precision=precision))
-    np.testing.assert_array_equal(bits(f(a, b)), bits(sgemm(a, b, precision=precision)))
-    wanted = sgemm(a, b, 0.3, 0.7, c, precision=precision)
-    np.testing.assert_array_equal(bits(f(a, b, 0.3, 0.7, c)), bits(wanted))
+    for given in ((a, b), (a, b, 0.3, 0.7, c)):
+        wanted = bits(sgemm(*given, precision=precision, stream=LegacyStream()))
+        np.testing.assert_array_equal(bits(f(*given)), wanted)
+        np.testing.assert_array_equal(bits(sgemm(*given, precision=precision)), wanted)
 
 
 @pytest.mark.parametrize("precision", ["ieee", "fp16x3"])
@@ -243,6 +251,75 @@ def test_with_and_without_command_buffers(flags):
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=900, env=environment
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("how", [{}, {"precision": "fp16x3"}, {"batch_invariant": True}], ids=str)
+@pytest.mark.parametrize("n", [1, 130])
+@pytest.mark.parametrize("dims", [(0, None), (None, 0), (1, None), (None, 2)])
+def test_declared_batches_that_share_an_operand(dims, n, how):
+    one = normal(np.random.default_rng(13), n, n) / (4 * n**0.5)
+    one = one + one.T
+    square = jnp.matmul(one, one, precision="highest")
+    many = jnp.stack([k * square + jnp.eye(n) for k in range(1, 4)])
+    given = [one if dim is None else jnp.moveaxis(many, 0, dim) for dim in dims]
+    wanted = np.matmul(*[np.asarray(one if dim is None else many, np.float64) for dim in dims])
+    f = jax_.vmap(lambda a, b: sgemm(a, b, symmetric=True, **how), dims)
+    for found in (f(*given), jax_.jit(f)(*given)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(bits(found), bits(found).swapaxes(1, 2))
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("lower", [0, 1])
+def test_ssyrk(lower, traced):
+    generator = np.random.default_rng(14)
+    a, c = normal(generator, 130, 70), normal(generator, 130, 130)
+
+    def ssyrk(a, c):
+        return blas.ssyrk(1.5, a, 0.5, c, lower=lower)
+
+    found = (jax_.jit(ssyrk) if traced else ssyrk)(a, c)
+    kept = np.tri(130, dtype=bool) if lower else np.tri(130, dtype=bool).T
+    exact = np.asarray(a, np.float64)
+    wanted = np.where(kept, 1.5 * (exact @ exact.T) + 0.5 * np.asarray(c), c)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
+
+
+def test_gradients_on_a_mesh_with_explicit_axes():
+    if len(jax_.devices()) < 2:
+        pytest.skip("needs two devices")
+    generator = np.random.default_rng(15)
+    a, b = normal(generator, 256, 192), normal(generator, 192, 128)
+    mesh = jax_.make_mesh((2,), ("x",), axis_types=(AxisType.Explicit,), devices=jax_.devices()[:2])
+    whole, rows, columns = PartitionSpec(), PartitionSpec("x"), PartitionSpec(None, "x")
+
+    def results(multiply, *operands):
+        gradient = jax_.grad(lambda a, b: jnp.sin(multiply(a, b) / 16).sum(), (0, 1))
+        return jax_.jit(lambda a, b: (multiply(a, b), gradient(a, b)))(*operands)
+
+    def highest(a, b):
+        return jnp.matmul(a, b, precision="highest")
+
+    with jax_.set_mesh(mesh):
+        for of_a, of_b in ((rows, whole), (whole, columns), (columns, whole), (whole, rows), (rows, rows)):
+            x, y = (
+                jax_.device_put(each, jax_.sharding.NamedSharding(mesh, spec)) for each, spec in ((a, of_a), (b, of_b))
+            )
+            found, wanted = results(sgemm, x, y), results(highest, x, y)
+            for one, other in zip(jax_.tree.leaves(found), jax_.tree.leaves(wanted), strict=True):
+                assert str(jax_.typeof(one)) == str(jax_.typeof(other))
+                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
+
+
+def test_arrays_on_several_devices_need_jit():
+    if len(jax_.devices()) < 2:
+        pytest.skip("needs two devices")
+    a = normal(np.random.default_rng(16), 256, 256)
+    mesh = jax_.make_mesh((2,), ("x",), axis_types=(AxisType.Auto,), devices=jax_.devices()[:2])
+    rows = jax_.device_put(a, jax_.sharding.NamedSharding(mesh, PartitionSpec("x")))
+    for operands in ((rows, a), (a, rows)):
+        with pytest.raises(DeviceMismatchError, match=r"jax\.jit\(fastsgemm\.sgemm\)"):
+            sgemm(*operands)
 
 
 def test_shard_map_on_two_devices():

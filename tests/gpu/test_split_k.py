@@ -6,10 +6,8 @@ from dataclasses import replace
 import pytest
 
 from fastsgemm import PipelinedConfig, rungs, sgemm
-from fastsgemm.errors import CaptureError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.heuristics import database
-from fastsgemm.jit.source import helper_spec
 from fastsgemm.problem import Problem
 
 pytestmark = pytest.mark.gpu
@@ -198,26 +196,3 @@ def test_parts_are_captured_and_replayed(torch):
         assert (beside == 2 * 4096 * value).all()
         for *_, c in graphs:
             assert c.unique().tolist() == [5 + 10 * 2 * 2 * 4096 * value]
-
-
-def test_a_first_division_inside_a_capture_is_refused_and_later_ones_work(torch, gpu):
-    a, b = torch.ones(40, 1024, device="cuda"), torch.ones(1024, 40, device="cuda")
-    c = torch.full((40, 40), 7.5, device="cuda")
-    sgemm(a, b, rung="pipelined", config=replace(CONFIG, SPLIT_K=1))
-    gpu.kernels.pop(helper_spec("reduce_parts"), None)
-    gpu.forget_problems()
-    beside = torch.zeros(4, device="cuda")
-    with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
-        beside += 1
-        with pytest.raises(CaptureError, match="reduce_parts"):
-            sgemm(a, b, C=c, **HOW)
-    graph.replay()
-    torch.cuda.synchronize()
-    assert (beside == 1).all() and (c == 7.5).all()
-    sgemm(a, b, C=c, **HOW)
-    with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
-        sgemm(a, b, C=c, **HOW)
-    c.zero_()
-    graph.replay()
-    torch.cuda.synchronize()
-    assert (c == 1024).all()

@@ -184,6 +184,94 @@ def test_a_declared_result_and_its_gradient(torch):
     torch.testing.assert_close(x.grad, (g + g.T) @ x.detach(), rtol=1e-4, atol=1e-2)
 
 
+SHARED = {
+    "B, a matrix": lambda one, many: (many, one),
+    "B, broadcast": lambda one, many: (many, one[None]),
+    "B, stride 0": lambda one, many: (many, one.expand(many.shape)),
+    "A, a matrix": lambda one, many: (one, many),
+    "A, broadcast": lambda one, many: (one[None], many),
+    "A, stride 0": lambda one, many: (one.expand(many.shape), many),
+    "both, stride 0": lambda one, many: (one.expand(many.shape), many[1].expand(many.shape)),
+}
+HOW = [{}, {"precision": "fp16x3"}, {"batch_invariant": True}]
+
+
+def polynomials(torch, n, count):
+    """Return a symmetric matrix and polynomials of it, any two of which have a symmetric product."""
+    one = drawn(torch, n, n) / (4 * n**0.5)
+    one = one + one.mT
+    eye = torch.eye(n, device="cuda")
+    return one, torch.stack([(one.double() @ one.double() * k + eye + one * k).float() for k in range(count)])
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize("how", HOW, ids=str)
+@pytest.mark.parametrize("n", [1, 7, 130, 300])
+@pytest.mark.parametrize("shared", SHARED)
+def test_a_declared_batch_that_shares_an_operand(torch, shared, n, how, side_by_side):
+    """Each of its results is whole and symmetric; one product of more rows or columns would not be."""
+    one, many = polynomials(torch, n, 3)
+    if side_by_side:
+        many = many.transpose(0, 1).contiguous().transpose(0, 1)
+    A, B = SHARED[shared](one, many)
+    exact = A.double() @ B.double()
+    out = torch.full((n, 3, n), float("nan"), device="cuda").transpose(0, 1)
+    out = out if side_by_side else out.contiguous()
+    sgemm(A, B, C=out, symmetric=True, **how)
+    new = sgemm(A, B, symmetric=True, **how)
+    by_operator = sgemm(A.clone().requires_grad_(), B, symmetric=True, **how).detach()
+    for found in (out, new, by_operator):
+        assert torch.equal(found, found.mT)
+        torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dims", [(0, None), (None, 0)])
+@pytest.mark.parametrize("n", [1, 130])
+def test_vmap_of_declared_results(torch, n, dims):
+    one, many = polynomials(torch, n, 3)
+    given = [one if dim is None else many for dim in dims]
+    found = torch.func.vmap(lambda a, b: torch.ops.fastsgemm.sgemm(a, b, symmetric=True), dims)(*given)
+    assert torch.equal(found, found.mT)
+    torch.testing.assert_close(found.double(), given[0].double() @ given[1].double(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_transpose_that_something_lies_before_or_watches(torch):
+    """Its gradient goes its own way: a reversal, a hook, new memory by .data=, the negative bit."""
+
+    class Reversed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return -0.3 * gradient
+
+    def hooked(x):
+        view = x.mT
+        view.register_hook(lambda gradient: 3 * gradient)
+        return view
+
+    def moved(x):
+        view = x.mT
+        x.data = x.data + 1
+        return view
+
+    ways = lambda x: x.mT, lambda x: Reversed.apply(x).mT, hooked, moved, lambda x: torch._neg_view(x.mT)
+    gradient = drawn(torch, 130, 130, seed=3)
+    for way in ways:
+        x, y = (drawn(torch, 130, 70).requires_grad_() for _ in range(2))
+        view = way(x)
+        found = sgemm(x, view)
+        del view
+        other = way(y)
+        wanted = y.double() @ other.double()
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-3)
+        found.backward(gradient)
+        wanted.backward(gradient.double())
+        torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-3)
+
+
 def test_host_arrays():
     a = np.random.default_rng(1).standard_normal((500, 300)).astype(np.float32)
     c = sgemm(a, a.T)

@@ -241,7 +241,7 @@ def test_paths_of_the_kernel_cache(tried, tmp_path):
 
 def test_kernels_that_cannot_be_stored(tried, tmp_path):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
-    prepare = ("prepare", "64", "--rung", "naive", "--device", "sm_90")
+    prepare = ("prepare", "--size", "64", "--rung", "naive", "--device", "sm_90")
     cases = [
         Case(prepare, 2, "File too large", limit, cache=str(tmp_path / "limited")),
         Case(prepare, 2, "No space left", "os.fsync = lambda file: os.write(os.open('/dev/full', os.O_WRONLY), b'x')",

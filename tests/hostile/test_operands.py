@@ -260,12 +260,12 @@ def test_hostile_tensors_as_the_device_path_reads_them(torch, tried):
     for tensor, message, library in found:
         if "redefines operations" in message:
             continue  # refused by its class, before anything is read
-        address, meta = library.view(tensor, 0, True)
+        address, meta = library.view(tensor, 0, True, [])
         assert address == 0 and message in str(meta.fault("A"))
         tried("operand: tensor without numbers of its own", 1)
     plain = torch.ones(2, 3)
-    assert library.view(plain, 0, True) == (plain.data_ptr(), Meta((2, 3), (3, 1), device=-1))
-    assert library.view(torch.ones(0, 3), 0, True)[1].fault is None  # has no memory and needs none
+    assert library.view(plain, 0, True, []) == (plain.data_ptr(), Meta((2, 3), (3, 1), device=-1))
+    assert library.view(torch.ones(0, 3), 0, True, [])[1].fault is None  # has no memory and needs none
 
 
 @pytest.mark.gpu
@@ -296,7 +296,7 @@ def test_a_faulty_shape_does_not_hide_the_fault(device, on_device, monkeypatch, 
             return (2, 0)
 
     class Library(type(arrays.library(on_device(ONES)))):
-        def view(self, x, handle, ordered):
+        def view(self, x, handle, ordered, kept):
             return 0, Meta((), (), fault=lambda name: OperandError(f"{name} is a nested tensor"))
 
     monkeypatch.setitem(arrays.by_type, Nested, Library())

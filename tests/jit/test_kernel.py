@@ -1,6 +1,5 @@
 """Kernels are made once a device, never inside a capture, and get the shared memory they need."""
 
-import gc
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +9,8 @@ import pytest
 from cuda.bindings import driver
 
 from fastsgemm import device
-from fastsgemm.config import BlockConfig, VectorizedConfig
-from fastsgemm.errors import CaptureError, DeviceError
+from fastsgemm.config import VectorizedConfig
+from fastsgemm.errors import DeviceError
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import compiler, kernel, source
 from fastsgemm.rungs import RUNGS, find
@@ -21,54 +20,27 @@ STREAM = 5
 
 
 def get(gpu, rung, config, variant):
-    return kernel.ready(gpu, source.rung_spec(rung, config, variant), config.shared_bytes, STREAM)
+    return kernel.ready(gpu, source.rung_spec(rung, config, variant), config.shared_bytes)
 
 
 def helper(gpu, name):
-    return kernel.ready(gpu, source.helper_spec(name), 0, STREAM)
+    return kernel.ready(gpu, source.helper_spec(name), 0)
 
 
-OK = driver.CUresult.CUDA_SUCCESS
 LARGE = VectorizedConfig(128, 128, 64, 4, 4)  # 64 KB of shared memory
 
 
 @pytest.fixture
-def unloaded():
-    """The libraries that the driver was told to unload."""
-    return []
-
-
-@pytest.fixture
-def gpu(monkeypatch, unloaded):
-    """A device of which the driver's loader is missing: library n has kernel 10 n and function 100 n."""
-    numbers = itertools.count(1)
-
-    def load(code, *options):
-        assert code.startswith(b"\x7fELF")
-        return OK, next(numbers)
-
-    monkeypatch.setattr(driver, "cuLibraryLoadData", load)
-    monkeypatch.setattr(driver, "cuLibraryGetKernel", lambda library, name: (OK, 10 * library))
-    monkeypatch.setattr(driver, "cuKernelGetFunction", lambda kernel: (OK, 10 * kernel))
-    monkeypatch.setattr(driver, "cuLibraryUnload", unloaded.append)
-    monkeypatch.setattr(driver, "cuThreadExchangeStreamCaptureMode", lambda mode: (OK, mode))
+def gpu(cuda_driver, monkeypatch):
+    """A device on the driver made of Python."""
     monkeypatch.setattr(device, "is_capturing", lambda handle: False)
-    gpu = object.__new__(device.Gpu)
-    gpu.kernels, gpu.arch, gpu.name, gpu.ordinal, gpu.shared_limit = {}, "sm_90", "a device", 3, 232448
-    return gpu
+    return device.Gpu(0)
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """The requests for shared memory that reach the driver."""
-    seen = []
-
-    def set_attribute(attribute, value, handle, ordinal):
-        seen.append((attribute.name, value, handle, ordinal))
-        return (OK,)
-
-    monkeypatch.setattr(driver, "cuKernelSetAttribute", set_attribute)
-    return seen
+def asked(cuda_driver):
+    """Return a function that returns the requests for shared memory that have reached the driver."""
+    return lambda: cuda_driver.named("cuKernelSetAttribute")
 
 
 @pytest.mark.parametrize("rung", RUNGS[:5], ids=str)
@@ -81,7 +53,7 @@ def test_a_kernel_is_loaded_once_for_each_config_and_variant(gpu, asked, rung, m
     assert other is not first
     monkeypatch.setattr(compiler, "cubin", lambda *arguments: pytest.fail("compiled again"))
     assert get(gpu, rung, config, Variant()) is first
-    assert [value for _, value, *_ in asked] == [config.shared_bytes for _ in range(2) if config.shared_bytes]
+    assert [value for _, value, *_ in asked()] == [config.shared_bytes for _ in range(2) if config.shared_bytes]
 
 
 def test_rungs_of_one_file_share_their_kernels(gpu, asked):
@@ -97,7 +69,7 @@ def test_a_kernel_without_constants_is_loaded_once(gpu, name):
 
 
 def test_different_kernels_are_compiled_side_by_side(gpu, monkeypatch):
-    locks = {name: hash(source.helper_spec(name)) % len(kernel._locks) for name in source.HELPERS}
+    locks = {name: hash(source.helper_spec(name)) % 64 for name in source.HELPERS}
     one, other = next(pair for pair in itertools.combinations(locks, 2) if locks[pair[0]] != locks[pair[1]])
     together, real = threading.Barrier(2), compiler.cubin
 
@@ -118,31 +90,37 @@ def test_divisions_of_k_share_a_kernel(gpu, asked):
     assert get(gpu, rung, config, Variant(guard=True)) is not one
 
 
-def test_inside_a_capture_nothing_is_compiled_but_what_is_loaded_is_used(gpu, monkeypatch):
-    loaded = get(gpu, find("naive"), BlockConfig(32, 32), Variant())
-    monkeypatch.setattr(device, "is_capturing", lambda handle: True)
-    monkeypatch.setattr(compiler, "cubin", lambda *arguments: pytest.fail("compiled inside a capture"))
-    assert get(gpu, find("naive"), BlockConfig(32, 32), Variant()) is loaded
-    with pytest.raises(CaptureError, match=r"kernel fastsgemm_coalesced is not loaded yet .* call sgemm once"):
-        get(gpu, find("coalesced"), BlockConfig(32, 32), Variant())
-    for name in ("copy_strided", "reduce_parts"):
-        with pytest.raises(CaptureError, match=f"kernel fastsgemm_{name} is not loaded yet"):
-            helper(gpu, name)
-
-
 def test_more_than_48_kb_of_shared_memory_is_asked_for(gpu, asked):
     get(gpu, find("blocktile_2d"), LARGE, Variant())
-    assert asked == [("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 65536, 10, 3)]
+    [(attribute, *given)] = asked()
+    assert attribute.name == "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES" and given == [65536, 10, 0]
 
 
-def test_a_kernel_is_unloaded_when_nothing_refers_to_it(gpu, unloaded):
-    found = helper(gpu, "copy_strided")
-    assert found.function == 100
-    gpu.kernels.clear()
-    assert unloaded == []
-    del found
-    gc.collect()
-    assert unloaded == [1]
+def test_a_finaliser_that_needs_a_kernel_while_one_is_compiled_does_not_wait_for_itself(gpu, monkeypatch):
+    """Python may run it at any step of the compilation, in the thread that compiles."""
+    real, entered = compiler.cubin, []
+
+    def compile_and_multiply(*arguments):
+        if not entered:
+            entered.append(threading.Thread(target=lambda: None))
+            assert helper(gpu, "pack").name == "fastsgemm_pack"
+        return real(*arguments)
+
+    monkeypatch.setattr(compiler, "cubin", compile_and_multiply)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(helper(gpu, "pack")), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive() and found == [helper(gpu, "pack")]
+
+
+def test_a_kernel_that_another_thread_drops_from_the_table_is_still_returned(gpu, monkeypatch):
+    class Forgetful(dict):
+        def setdefault(self, spec, kernel):
+            return kernel
+
+    gpu.kernels = Forgetful()
+    assert helper(gpu, "pack").name == "fastsgemm_pack"
 
 
 def test_machine_code_that_the_device_refuses(gpu, monkeypatch):

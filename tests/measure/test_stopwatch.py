@@ -32,7 +32,7 @@ def log(monkeypatch):
     class Flush:
         def __init__(self, shape, gpu, handle):
             log.flushed = 4 * shape[0] * shape[1]
-            self.buffer = SimpleNamespace(fill=lambda value, stream: log.append("flush"))
+            self.fill = lambda value: log.append("flush")
 
         def close(self):
             log.append("close")
@@ -42,7 +42,7 @@ def log(monkeypatch):
 
 
 @pytest.fixture
-def stopwatch(log):
+def stopwatch(log, monkeypatch):
     def record(event):
         event.at = log.now
         log.append("event")
@@ -51,7 +51,8 @@ def stopwatch(log):
     device = SimpleNamespace(
         properties=SimpleNamespace(l2_cache_size=L2_BYTES), create_event=lambda options: Event(log)
     )
-    return Stopwatch(SimpleNamespace(stream=lambda handle: stream, device=device))
+    monkeypatch.setattr("cuda.core.LEGACY_DEFAULT_STREAM", stream)
+    return Stopwatch(SimpleNamespace(device=device))
 
 
 def work(log, name, times):

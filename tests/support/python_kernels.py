@@ -3,6 +3,7 @@
 import ctypes
 import re
 import struct
+from typing import ClassVar
 
 import numpy as np
 
@@ -50,10 +51,15 @@ class PythonKernel:
     """A kernel in NumPy that reads its arguments as the CUDA C++ source declares them."""
 
     local_bytes = 0
+    made: ClassVar[list] = []  # every kernel; its place is its handle
 
     def __init__(self, name, run, types):
         self.name, self.run, self.types = name, run, types
-        self.function = self
+        self.handle = len(self.made)
+        self.made.append(self)
+
+    def unload(self):
+        """A kernel in Python has nothing to unload."""
 
     def arguments(self, pointers):
         places = (ctypes.c_void_p * len(self.types)).from_address(pointers)

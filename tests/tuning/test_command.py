@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from fastsgemm import progress
 from fastsgemm.heuristics import database
 from fastsgemm.problem import spell
 from fastsgemm.tuning import contribution, tuner
@@ -48,9 +49,11 @@ def test_a_batch_is_tuned_and_explained(cli):
     assert "exact" not in out and "x512" not in out
 
 
-def test_progress_goes_to_stderr(cli):
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_goes_to_stderr_if_it_is_a_terminal(cli, monkeypatch, terminal):
+    monkeypatch.setattr(progress, "_is_terminal", lambda: terminal)
     _, out, err = cli("--quick", "--rung", "7", "--size", "512,512,512")
-    assert "autotuned 512,512,512 time" in err and "it/s" not in out
+    assert ("autotuned 512,512,512 time" in err) is terminal and "it/s" not in out
 
 
 def test_an_export_has_what_was_found(cli, tmp_path):

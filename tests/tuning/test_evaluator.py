@@ -13,7 +13,6 @@ from python_kernels import PythonKernel
 from fastsgemm import device, rungs
 from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.config import BlockConfig, PipelinedConfig, WarptiledConfig
-from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMemoryError, TuningError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Meta
@@ -48,7 +47,7 @@ class HostArray:
     """A `DeviceArray` in host memory."""
 
     def __init__(self, shape, gpu, handle):
-        self.shape, self.stream, self.buffer = shape, None, self
+        self.shape, self.handle = shape, handle
         self.values = np.zeros(shape, np.float32)
         self.open = True
 
@@ -66,7 +65,7 @@ class HostArray:
     def download(self, target):
         target.reshape(-1)[:] = self.values.reshape(-1)[: target.size]
 
-    def fill(self, byte, stream):
+    def fill(self, byte):
         self.values.view(np.uint8)[...] = byte
 
     def close(self):
@@ -92,7 +91,7 @@ class HostDriver:
     def __init__(self):
         self.context = driver.CUresult.CUDA_SUCCESS
 
-    def copy(self, target, source, size):
+    def copy(self, target, source, size, handle):
         ctypes.memmove(target, source, size)
         return (driver.CUresult.CUDA_SUCCESS,)
 
@@ -105,7 +104,7 @@ def device_info(request):
 @pytest.fixture
 def host_driver(monkeypatch):
     made = HostDriver()
-    monkeypatch.setattr(driver, "cuMemcpyDtoD", made.copy)
+    monkeypatch.setattr(driver, "cuMemcpyDtoDAsync", made.copy)
     monkeypatch.setattr(driver, "cuCtxSynchronize", lambda: (made.context,))
     return made
 
@@ -249,7 +248,7 @@ def test_elements_are_wrong_that_are_further_off_than_rounding_can_be(python_eva
         assert np.isnan(matrix_at(pc, M, N, ldc)).all() and batch.count == 1
         matrix_at(pc, M, N, ldc)[...] = result(matrix_at(pa, M, K, lda), matrix_at(pb, K, N, ldb))
 
-    replace_kernel(device_info, job_64(), replaced)
+    replace_kernel(python_evaluator.gpu, job_64(), replaced)
     found = python_evaluator.check(job_64())
     counted = re.fullmatch("wrong result: ([0-9]+) of 200208 elements beyond the rounding bound", found or "")
     assert (found is None) is (wrong == (0, 0))
@@ -291,7 +290,7 @@ def test_every_product_of_a_batch_is_checked(python_evaluator, device_info, left
             if number != left_out:
                 matrix_at(at_c, M, N, ldc)[...] = matrix_at(at_a, M, K, lda) @ matrix_at(at_b, K, N, ldb)
 
-    replace_kernel(device_info, job_of_batch(), replaced)
+    replace_kernel(python_evaluator.gpu, job_of_batch(), replaced)
     found = python_evaluator.check(job_of_batch())
     assert (found is None) is (left_out is None)
     assert found is None or found.startswith("wrong result: 200208 of 400416 elements")
@@ -303,7 +302,7 @@ def test_a_batch_of_one_matrix_read_over_and_over_is_wrong(python_evaluator, dev
             C = matrix_at(pc + 4 * number * batch.c[-1], M, N, ldc)
             C[...] = matrix_at(pa, M, K, lda) @ matrix_at(pb, K, N, ldb)
 
-    replace_kernel(device_info, job_of_batch(), replaced)
+    replace_kernel(python_evaluator.gpu, job_of_batch(), replaced)
     assert "of 400416 elements beyond the rounding bound" in python_evaluator.check(job_of_batch())
 
 
@@ -332,12 +331,12 @@ def refusing(*arguments):
 
 
 def test_a_kernel_that_cannot_be_launched_is_refused(python_evaluator, device_info):
-    replace_kernel(device_info, job_64(), refusing)
+    replace_kernel(python_evaluator.gpu, job_64(), refusing)
     assert python_evaluator.check(job_64()) == "launch failed: too many resources requested"
 
 
 def test_a_kernel_that_breaks_the_context_ends_the_run(python_evaluator, device_info, host_driver):
-    replace_kernel(device_info, job_64(), refusing)
+    replace_kernel(python_evaluator.gpu, job_64(), refusing)
     host_driver.context = driver.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
     with pytest.raises(TuningError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
         python_evaluator.check(job_64())
@@ -398,13 +397,42 @@ def test_only_a_product_of_less_than_20_gflop_is_warmed_up(python_evaluator, mon
     assert timed == [0] * runs and python_evaluator.stopwatch.runs == 1
 
 
-def test_afterwards_nothing_is_left(python_evaluator, device_info, arrays):
+def test_afterwards_nothing_is_left(python_evaluator, device_info, arrays, monkeypatch):
+    unloaded = []
+    monkeypatch.setattr(PythonKernel, "unload", lambda each: unloaded.append(each))
     timer = python_evaluator.operands(Problem(8, 8, 8))
     timer.once(WARP, GOOD)
-    assert device_info.kernels and device_info.prepared
+    tried = [*python_evaluator.gpu.kernels.values()]
+    device_info.prepared["a problem"] = "a plan made with the database as it was"
     python_evaluator.close()
-    assert device_info.kernels == {} and device_info.prepared == {}
+    assert device_info.kernels == {} and device_info.prepared == {} and unloaded == tried != []
     assert arrays and not any(array.open for array in arrays)
+
+
+def test_calls_of_other_threads_never_meet_a_candidate(python_evaluator, device_info, monkeypatch):
+    """A graph may hold what a call has loaded, so that stays; what a run has loaded goes when the run ends."""
+    unloaded = []
+    monkeypatch.setattr(PythonKernel, "unload", lambda each: unloaded.append(each))
+    python_evaluator.operands(Problem(8, 8, 8)).once(WARP, GOOD)
+    [spec] = python_evaluator.gpu.kernels
+    assert device_info.kernels == {}
+    loaded = kernel.ready(device_info, spec, GOOD.shared_bytes)  # by a call between
+    python_evaluator.close()
+    assert device_info.kernels == {spec: loaded} and loaded not in unloaded
+
+
+def test_a_kernel_that_a_call_has_loaded_is_shared_and_stays(device_info, arrays, host_driver, monkeypatch):
+    unloaded = []
+    monkeypatch.setattr(PythonKernel, "unload", lambda each: unloaded.append(each))
+    monkeypatch.setattr(evaluator, "Stopwatch", CountingWatch)
+    first = Evaluator(device_info)
+    first.operands(Problem(8, 8, 8)).once(WARP, GOOD)
+    [spec] = first.gpu.kernels
+    loaded = kernel.ready(device_info, spec, GOOD.shared_bytes)
+    second = Evaluator(device_info)
+    second.operands(Problem(8, 8, 8)).once(WARP, GOOD)
+    second.close()
+    assert device_info.kernels == {spec: loaded} and unloaded == []
 
 
 def test_real_kernels_compile_side_by_side_and_failures_are_values(python_evaluator):
@@ -431,7 +459,7 @@ def test_what_is_tried_stays_out_of_the_kernel_cache_and_is_compiled_and_loaded_
     for _ in range(2):
         python_evaluator.check(job)
         assert device_info.compiled == ["warptiled"]
-    assert [*device_info.kernels] == [source.rung_spec(WARP, job.config, job.variant)]
+    assert [*python_evaluator.gpu.kernels] == [source.rung_spec(WARP, job.config, job.variant)]
 
 
 @pytest.fixture
@@ -499,7 +527,7 @@ def test_a_wrong_kernel_is_found_out(real, monkeypatch):
     job = job_of("sm_90", WARP, GOOD, Problem(512, 512, 512))
     other = Variant(True, False, *([job.variant.vec_a] * 3))  # the same geometry, but A is read as if column-major
     spec = source.rung_spec(WARP, GOOD, other)
-    wrong = kernel.ready(real.gpu, spec, GOOD.shared_bytes, LEGACY_STREAM)
+    wrong = kernel.ready(real.gpu, spec, GOOD.shared_bytes)
     monkeypatch.setitem(real.gpu.kernels, source.rung_spec(WARP, GOOD, job.variant), wrong)
     assert "wrong result" in real.check(job)
 

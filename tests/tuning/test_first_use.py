@@ -36,9 +36,6 @@ class Gpu:
         self.capturing = set()
         self.entered = 0
 
-    def stream(self, handle):
-        return handle
-
     def enter(self):
         self.entered += 1
         return True
@@ -92,6 +89,16 @@ def test_an_unknown_device_is_tuned_once_and_then_known(gpu, evaluator, capsys):
     assert open_device() is gpu
     assert len(evaluator.timed) == timed
     assert capsys.readouterr().err == ""
+
+
+def test_a_finaliser_that_multiplies_while_the_device_is_tuned_gets_the_device(gpu, monkeypatch):
+    """Python may run it at any step, in the thread that tunes: it must neither wait for that nor tune again."""
+    inside = []
+    monkeypatch.setattr(first_use, "_tune", lambda opened: inside.append(open_device()))
+    thread = threading.Thread(target=open_device, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive() and inside == [gpu]
 
 
 def test_the_second_opening_is_a_look_up(gpu, monkeypatch):
@@ -184,6 +191,18 @@ def test_what_goes_wrong_is_one_warning(gpu, evaluator, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         open_device()
+
+
+def test_where_results_cannot_be_stored_no_process_tunes(gpu, evaluator, monkeypatch, data_folder):
+    """Else each process would do it anew."""
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write everywhere
+    for _ in range(2):
+        first_use.opened.clear()  # another process
+        with pytest.warns(RuntimeWarning, match="Fake 9000 could not be tuned.*you may not write") as seen:
+            open_device()
+        open_device()  # without a second warning, which would be an error
+        assert len(seen) == 1
+    assert evaluator.timed == [] and file_of(gpu, None) == "generic"
 
 
 def test_a_folder_that_cannot_be_written_is_found_before_anything_is_timed(gpu, evaluator, monkeypatch, tmp_path):

@@ -100,6 +100,14 @@ def no_output(beta: float) -> None:
         raise ScalarRangeError(f"beta must be 0 when C is not given, got {beta:g}; pass C to accumulate into it")
 
 
+def unread_source(beta: float) -> None:
+    """Raise an error if beta = 0 and C is given beside `out`: it would be left out of the result."""
+    if beta == 0.0:
+        raise ScalarRangeError(
+            "C beside out= is multiplied by beta, which is 0, so it would be left out; pass beta=1 to add it, or no C"
+        )
+
+
 def result_shape(
     a: Shape, b: Shape, c: Shape | None = None, source: Shape | None = None, output: str = "C"
 ) -> tuple[int, ...]:
@@ -152,10 +160,16 @@ def _broadcast(one: Shape, other: Shape, message: Callable[[], str]) -> tuple[in
         raise ShapeError(message()) from None
 
 
-def square(shape: Shape) -> None:
-    """Raise an error if the result of this shape is no square matrix, nor a batch of them, and so not symmetric."""
-    if len(shape) < 2 or shape[-2] != shape[-1]:
-        raise ShapeError(f"symmetric=True needs a result with as many rows as columns, got {tuple(shape)}")
+def square(a: Shape, b: Shape) -> None:
+    """Raise an error unless A @ B is a square matrix, or a batch of them, and so can be symmetric.
+
+    The shape of the result does not say: that of a batch of matrices by a vector may look like a square matrix.
+    """
+    if len(a) < 2 or len(b) < 2 or a[-2] != b[-1]:
+        raise ShapeError(
+            f"symmetric=True needs matrices A and B with as many rows of A as columns of B, got A {tuple(a)} and "
+            f"B {tuple(b)}"
+        )
 
 
 def exact_shape(name: str, shape: Shape, expected: Shape) -> None:

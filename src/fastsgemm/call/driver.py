@@ -1,8 +1,4 @@
-"""The executor on a device: loads a plan's kernels once, and launches them by the driver's own functions.
-
-The first calls of a plan, and those that are captured, launch its kernels one by one. Later calls launch them as one
-CUDA graph; see `fastsgemm.call.graphs`.
-"""
+"""The executor on a device: loads a plan's kernels once, and launches them by the driver's own functions."""
 
 from __future__ import annotations
 
@@ -11,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from fastsgemm.call import checks, workspace
 from fastsgemm.call.arrays import View
-from fastsgemm.call.graphs import AFTER, Graphs
 from fastsgemm.call.launches import CASES, Launches
 from fastsgemm.call.plan import Launch, Plan
 from fastsgemm.call.product import make_plan
-from fastsgemm.call.workspace import MOST_KEPT
-from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.errors import OperandError
 from fastsgemm.geometry.matrix import Base
+from fastsgemm.geometry.tensor_map import END, TensorMap
 from fastsgemm.jit import kernel
 from fastsgemm.request import Request
 
@@ -41,7 +36,7 @@ def multiply(
 ) -> LoadedPlan:
     """Compute C <- alpha * A @ B + beta * C on views of device memory; see `fastsgemm.sgemm` for the errors.
 
-    Return the plan: that of an earlier call like it, with its graphs, or a new one.
+    Return the plan: that of an earlier call like it, or a new one.
 
     The device is current in this thread; `handle` is the raw stream. The operands are A, B, what is written and, if
     that is another array, C: it broadcasts to the shape of what is written, and shares no memory with it. alpha and
@@ -58,7 +53,7 @@ def multiply(
     loaded: LoadedPlan | None = gpu.prepared.get(key)
     if loaded is None:
         plan = make_plan(gpu, request, [meta for _, meta in operands], [address for address, _ in operands])
-        loaded = LoadedPlan(gpu, plan, handle)
+        loaded = LoadedPlan(gpu, plan)
         if len(gpu.prepared) >= _MOST_LOADED:
             gpu.forget_problems()
         gpu.prepared[key] = loaded
@@ -70,28 +65,21 @@ def multiply(
 
 
 class LoadedPlan:
-    """A plan whose kernels are loaded on a device, to be launched by many threads.
+    """A plan whose kernels are loaded on a device, to be launched by many threads."""
 
-    `handle` is the raw stream of the first call, which may be capturing: then no kernel can be loaded.
-
-    Raises
-    ------
-    CaptureError
-        A kernel is not loaded yet and the stream is being captured.
-    """
-
-    def __init__(self, gpu: Gpu, plan: Plan, handle: int) -> None:
-        self._gpu, self.plan, self._K = gpu, plan, plan.K
-        self._kernels = [kernel.ready(gpu, each.kernel, each.shared_bytes, handle) for each in plan.launches]
+    def __init__(self, gpu: Gpu, plan: Plan) -> None:
+        self.gpu, self.plan, self._K = gpu, plan, plan.K
+        self.kernels = [kernel.ready(gpu, each.kernel, each.shared_bytes) for each in plan.launches]
         self.apart = plan.apart
+        self.launcher: Any = None  # the same plan for PyTorch's launcher; see `fastsgemm.torch.launcher`
         # Of workspace, in the order of `CASES`.
         working = [launch for launch in plan.launches if _uses_workspace(launch)] if plan.workspace else []
         self._sizes = [plan.workspace if any(launch.when.holds(*case) for launch in working) else 0 for case in CASES]
         # A call takes one out, or makes one where there is none, and puts it back. `list.pop` is atomic, so no other
         # thread has it meanwhile. The driver has copied the arguments when a launch returns.
-        self._spare = [Launches(gpu, plan, self._kernels)]
-        self._calls = [0] * len(CASES)
-        self._graphs: list[Graphs | None] = [None] * len(CASES)
+        self._spare = [Launches(gpu, plan, self.kernels)]
+        # Whether a tensor map addresses A or B: tensor copies read zeros from END on.
+        self.has_tensor_maps = any(type(each) is TensorMap for launch in plan.launches for each in launch.arguments)
 
     def launch(self, handle: int, addresses: Addresses, alpha: float, beta: float) -> None:
         """Launch the kernels on the raw stream, whose device is current in this thread.
@@ -105,49 +93,39 @@ class LoadedPlan:
             The device has no room for the workspace.
         DeviceError
             The driver refuses a launch.
+        OperandError
+            An address is beyond those of tensor copies.
         """
-        gpu, steps = self._gpu, self._K
+        gpu, steps = self.gpu, self._K
         if not (alpha and steps):
             alpha, steps = self.plan.scalars(alpha, beta)
         case = (2 if steps else 0) + (1 if beta else 0)
         size, work = self._sizes[case], 0
-        # With a workspace of its own, which is freed behind it, a call takes no graph.
-        own = size > MOST_KEPT or (handle > LEGACY_STREAM and gpu.is_capturing(handle))
-        if size and not own:
-            kept = workspace.of_stream(gpu, handle)
-            own = not kept.lock.acquire(blocking=False)  # another thread, or the call that this one interrupts, has it
+        a, b, c, split_a, split_b, source = addresses  # a tuple with a star takes longer to make
+        if self.has_tensor_maps and (a >= END or b >= END):
+            raise OperandError(f"tensor copies read addresses below 2^48; A is at {a:#x}, B at {b:#x}; pass a copy")
+        if size:
+            work = workspace.allocate(gpu, handle, size, self.plan.purpose)
         try:
-            if size:
-                purpose = self.plan.purpose
-                work = workspace.allocate(gpu, handle, size, purpose) if own else kept.address_of(size, purpose)
-            a, b, c, split_a, split_b, source = addresses  # a tuple with a star takes longer to make
-            values = (a, b, c, split_a, split_b, source, work, alpha, beta, steps)
-            graphs = self._graphs[case]
-            if own or graphs is None or not graphs.launch(handle, values):
-                try:
-                    launches = self._spare.pop()
-                except IndexError:
-                    launches = Launches(gpu, self.plan, self._kernels)
-                launches.launch(handle, case, values)
-                self._spare.append(launches)  # not after an error or Ctrl-C: they may be half changed
-                if graphs is None and not own:
-                    self._count(case)
+            try:
+                launches = self._spare.pop()
+            except IndexError:
+                launches = Launches(gpu, self.plan, self.kernels)
+            launches.launch(handle, case, (a, b, c, split_a, split_b, source, work, alpha, beta, steps))
+            self._spare.append(launches)  # not after an error or Ctrl-C: they may be half changed
         finally:
-            if size and not own:
-                kept.lock.release()
-            elif work:
+            if size:
                 workspace.free(gpu, handle, work)
 
-    def _count(self, case: int) -> None:
-        """Count a call that launched kernel by kernel; after some, later ones launch a graph."""
-        self._calls[case] += 1
-        if self._calls[case] >= AFTER and self._gpu.has_graphs:
-            selected = [
-                (launch, kernel)
-                for launch, kernel in zip(self.plan.launches, self._kernels, strict=True)
-                if launch.when.holds(*CASES[case])
-            ]
-            self._graphs[case] = Graphs(self._gpu, selected) if selected else None
+    @property
+    def workspace_mask(self) -> int:
+        """The cases, of `CASES`, whose launches use the workspace; bit i stands for case i."""
+        return sum(1 << i for i, size in enumerate(self._sizes) if size)
+
+
+def case_mask(launch: Launch) -> int:
+    """Return in which cases, of `CASES`, a launch is made; bit i stands for case i."""
+    return sum(1 << i for i, case in enumerate(CASES) if launch.when.holds(*case))
 
 
 def _uses_workspace(launch: Launch) -> bool:

@@ -43,21 +43,22 @@ class Arguments:
     """The arguments of some launches in host memory, with slots for what is different for each call."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
-        self._words = [0] * (_CALL.size // _WORD + 1)
+        self.words = [0] * (_CALL.size // _WORD + 1)
         self._slots = _SLOTS.copy()
         # Words that hold an address of the call plus an offset, with both of these.
-        self._offsets: list[tuple[int, Base, int]] = []
-        slots = [[self._slot(argument) for argument in launch.arguments] for launch in launches]
+        self.offsets: list[tuple[int, Base, int]] = []
+        # Of each launch, where its arguments lie, in bytes from the beginning of the buffer.
+        self.slots = [[self._slot(argument) for argument in launch.arguments] for launch in launches]
         # Words of 8 bytes: what `_CALL` packs, then addresses with an offset and what is the same for every call.
-        self._buffer = (ctypes.c_uint64 * len(self._words))(*self._words)
+        self._buffer = (ctypes.c_uint64 * len(self.words))(*self.words)
         first = ctypes.addressof(self._buffer)
-        self._arrays = [(ctypes.c_void_p * len(each))(*[first + slot for slot in each]) for each in slots]
+        self._arrays = [(ctypes.c_void_p * len(each))(*[first + slot for slot in each]) for each in self.slots]
         # For each launch, the address of an array of pointers to its arguments.
         self.pointers = list(map(ctypes.addressof, self._arrays))
 
     def _slot(self, argument: Argument) -> int:
         """Return where an argument lies, in bytes from the beginning of the buffer."""
-        kind, words = type(argument), self._words
+        kind, words = type(argument), self.words
         if kind is np.int32 or kind is int:
             words.append(int(argument) & _ALL_BITS)  # type: ignore[arg-type]
             return _WORD * len(words) - _WORD
@@ -66,12 +67,12 @@ class Arguments:
             slot = self._slots.get(key)
             if slot is None:
                 slot = self._slots[key] = self._add(0)
-                self._offsets.append((slot // _WORD, key.base, key.offset))
+                self.offsets.append((slot // _WORD, key.base, key.offset))
             return slot
         if isinstance(argument, BatchAndSource):
             slot = self._add(*_words_of(argument.packed(0)))
             source = argument.source.address
-            self._offsets.append(((slot + ADDRESS_PLACE) // _WORD, source.base, source.offset))
+            self.offsets.append(((slot + ADDRESS_PLACE) // _WORD, source.base, source.offset))
             return slot
         if isinstance(argument, Batch | TensorMap):
             return self._add(*_words_of(argument.packed))
@@ -79,15 +80,15 @@ class Arguments:
         return self._add(int(argument.view(np.uint32)))
 
     def _add(self, *words: int) -> int:
-        slot = _WORD * len(self._words)
-        self._words.extend(words)
+        slot = _WORD * len(self.words)
+        self.words.extend(words)
         return slot
 
     def set(self, values: Values) -> None:
         """Write what is different for each call."""
         buffer = self._buffer
         _CALL.pack_into(buffer, 0, *values)
-        for word, base, offset in self._offsets:
+        for word, base, offset in self.offsets:
             buffer[word] = values[base] + offset  # type: ignore[assignment]  # an address, as `Base` counts these
 
 
@@ -95,14 +96,17 @@ class Launches:
     """The launches of a plan as the driver gets them, with arguments of their own: of one call at a time."""
 
     def __init__(self, gpu: Gpu, plan: Plan, kernels: Sequence[Kernel]) -> None:
+        from cuda.bindings.driver import CUfunction
+
         self._gpu = gpu
         self._handle = -1  # the raw stream that all have
         self._arguments = Arguments(plan.launches)
-        # Of each the driver's description, the kernel's function, pointers to its arguments, and the launch itself.
+        # Of each the driver's description, the kernel, pointers to its arguments, and the launch itself. The driver
+        # takes a CUkernel in place of a CUfunction.
         self._all = [
             (
                 gpu.launch_config(launch.grid, launch.threads, launch.shared_bytes, launch.early),
-                kernel.function, pointers, launch,
+                CUfunction(int(kernel.handle)), pointers, launch,
             )
             for launch, kernel, pointers in zip(plan.launches, kernels, self._arguments.pointers, strict=True)
         ]  # fmt: skip

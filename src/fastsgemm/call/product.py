@@ -50,7 +50,7 @@ def make_plan(traits: DeviceTraits, request: Request, metas: Sequence[Meta], add
     request = checked(request, gram)
     draft = Draft(traits)
     if 0 not in c.shape:
-        batch = merged(*operands)
+        batch = merged(*operands, fold=not request.sym)
         extents = batch[2].extents
         if len(extents) <= DIMENSIONS:
             _add_batch(draft, request, batch, extents)
@@ -81,7 +81,7 @@ def _check(traits: DeviceTraits, request: Request, metas: Sequence[Meta], addres
     a, b, c, *source = metas
     checks.result_shape(a.shape, b.shape, c.shape, source[0].shape if source else None, request.output)
     if request.symmetric:
-        checks.square(c.shape)
+        checks.square(a.shape, b.shape)
     checks.output(c.shape, c.strides, readonly=c.readonly, name=request.output)
     if not request.tensor_cores and request.rung is not None and request.config is not None:
         request.rung.check(request.config, traits.shared_limit)

@@ -5,16 +5,16 @@ What the arrays hold is described in ``cuda_src/device/split_format.cuh``.
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm import arguments, device
-from fastsgemm.call import arrays, packing, streams, workspace
+from fastsgemm.call import arrays, packing, streams
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.driver import LoadedPlan
 from fastsgemm.call.plan import Draft
 from fastsgemm.call.splitting import Unsplit, add_split, maxima_bytes, pairs_at
-from fastsgemm.device import LEGACY_STREAM, PER_THREAD_STREAM
+from fastsgemm.call.workspace import DeviceMemory
+from fastsgemm.device import PER_THREAD_STREAM
 from fastsgemm.errors import (
     ArgumentError,
     CaptureError,
@@ -41,7 +41,8 @@ class SplitOperand:
 
     It takes the place of `array` in `sgemm(..., precision="fp16x3")`, on the side that it was split for. The elements
     that FP16 pairs cannot express are read from `array` at every call, so `array` is kept alive, and **it must not be
-    changed** while the split operand is in use: the result would mix old and new values.
+    changed** while the split operand is in use: the result would mix old and new values. A copy of it is the same
+    object. It may be dropped on any thread and in a capture, and outlive the stream that it was split on.
 
     Attributes
     ----------
@@ -62,10 +63,9 @@ class SplitOperand:
     __slots__ = (
         "__weakref__",
         "_done",
-        "_event",
         "_gpu",
         "_handle",
-        "address",
+        "_memory",
         "array",
         "nbytes",
         "shape",
@@ -73,13 +73,22 @@ class SplitOperand:
     )
 
     def __init__(
-        self, array: Any, side: str, shape: Pair, gpu: Gpu, handle: int, address: int, parts: SplitArrays
+        self, array: Any, side: str, shape: Pair, gpu: Gpu, handle: int, memory: DeviceMemory, parts: SplitArrays
     ) -> None:
         self.array, self.side, self.shape, self.nbytes = array, side, shape, parts.end
-        self._gpu, self._handle, self.address = gpu, handle, address
-        self._event: Any = None
-        self._done = False
-        weakref.finalize(self, _release, gpu, handle, address).atexit = False
+        self._gpu, self._handle, self._memory = gpu, handle, memory
+        self._done = False  # whether the splitting is known to be
+
+    def __copy__(self) -> SplitOperand:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> SplitOperand:
+        return self
+
+    @property
+    def address(self) -> int:
+        """Where the pairs and what belongs to them begin."""
+        return self._memory.address
 
     @property
     def device(self) -> int:
@@ -97,36 +106,22 @@ class SplitOperand:
                 f"{name}.array has become {tuple(shape)} since {name} was split: {self!r}; split it again"
             )
 
-    def ready_on(self, gpu: Gpu, handle: int) -> bool:
-        """Make the stream wait until the splitting is done; return whether its memory must be kept for the stream.
+    def make_ready(self, handle: int) -> None:
+        """Let a stream of the device, which is current, wait until the splitting is done.
 
-        On the stream that it was split on, both splitting and freeing are in order. The default streams of all threads
-        have the same handle, so these are taken to be different.
+        On the stream that it was split on it is. The default streams of all threads have the same handle, so these are
+        taken to be different.
         """
-        if handle == self._handle != PER_THREAD_STREAM:
-            return False
-        if not self._done:
-            with device.relaxed_capture():  # else this would end any capture that there is
-                if device.is_capturing(handle):  # a graph must not wait for an event from outside it, so the host does
-                    self._event.sync()
-                    self._done = True
-                else:
-                    self._done = self._event.is_done
-            if not self._done:
-                gpu.stream(handle).wait(self._event)
-        return True
-
-
-def _release(gpu: Gpu, handle: int, address: int) -> None:
-    """Free the memory in the order of its stream, or of the legacy default stream where that stream is gone.
-
-    Any thread may drop the last reference. A default stream of each thread is of another one then, and the legacy
-    stream, which waits for all of these, is that of the device that is current.
-    """
-    with device.current(gpu):
-        answer = gpu.free(address, LEGACY_STREAM if handle in (0, PER_THREAD_STREAM) else handle)
-        if int(answer[0]) != 0:
-            gpu.free(address, LEGACY_STREAM)
+        if self._done or handle == self._handle != PER_THREAD_STREAM:
+            return
+        ready = self._memory.ready
+        if device.is_capturing(handle):  # a graph must not wait for an event from outside it, so the host does
+            ready.synchronize()
+            self._done = True
+        elif ready.is_done:
+            self._done = True
+        else:
+            ready.hold_back(handle)
 
 
 def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
@@ -182,7 +177,8 @@ def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
     with device.current(gpu):
         require_tensor_cores(gpu)
         handle = library.current_stream(ordinal) if stream is None else streams.handle_of(stream)
-        address, meta = library.view(X, handle, stream is None and library.has_streams)
+        kept = [X]
+        address, meta = library.view(X, handle, stream is None and library.has_streams, kept)
         if meta.fault is not None:
             raise meta.fault("X")
         _check_shape(meta.shape)
@@ -191,7 +187,9 @@ def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
                 "split inside a CUDA graph capture, whose memory does not outlive a replay; split before it"
             )
         matrix = Matrix(Address(Base.A), tuple(meta.shape), tuple(meta.strides), address & 15, side, meta.dtype)
-        return _split(gpu, handle, X, side, address, matrix)
+        made = _split(gpu, handle, X, side, address, matrix)
+        gpu.keep_alive(handle, kept)
+        return made
 
 
 def _check_shape(shape: Any) -> None:
@@ -207,8 +205,7 @@ def _split(gpu: Gpu, handle: int, X: Any, side: str, address: int, matrix: Matri
     source = matrix if side == "A" else matrix.transposed
     lines, K = source.shape
     parts = geometry.split_arrays(lines, K, matrix.dtype)
-    own = workspace.allocate(gpu, handle, parts.end, f"a split operand of {rows} x {columns}")
-    made = SplitOperand(X, side, (rows, columns), gpu, handle, own, parts)
+    memory = DeviceMemory(gpu, handle, parts.end, f"a split operand of {rows} x {columns}")
     if lines and K:
         draft = Draft(gpu)
         if source.stored is None:
@@ -216,10 +213,9 @@ def _split(gpu: Gpu, handle: int, X: Any, side: str, address: int, matrix: Matri
         operands = [Unsplit(source, pairs_at(Address(Base.SPLIT_A), parts, lines, K, side, matrix.dtype))]
         maxima = draft.reserve(maxima_bytes(gpu, operands), "the largest magnitudes of an operand")
         add_split(draft, operands, maxima, early=False)
-        LoadedPlan(gpu, draft.plan(K), handle).launch(handle, (address, 0, 0, own, 0, 0), 1.0, 0.0)
-    made._event = gpu.stream(handle).record()
-    gpu.keep_alive(handle, X)
-    return made
+        LoadedPlan(gpu, draft.plan(K)).launch(handle, (address, 0, 0, memory.address, 0, 0), 1.0, 0.0)
+        memory.ready.record(handle)
+    return SplitOperand(X, side, (rows, columns), gpu, handle, memory, parts)
 
 
 def array_of(name: str, x: SplitOperand, precision: str) -> Any:

@@ -91,11 +91,12 @@ class BatchAndSource(Struct, frozen=True, gc=False):
         return self.batch.packed + _SOURCE.pack(address, *self.source.inner_strides, *(0,) * missing, *steps)
 
 
-def merged(a: Matrix, b: Matrix, c: Matrix, *source: Matrix) -> list[Matrix]:
+def merged(a: Matrix, b: Matrix, c: Matrix, *source: Matrix, fold: bool = True) -> list[Matrix]:
     """Return the same operands as matrices, of one batch with as few dimensions as its strides allow.
 
-    The dimensions of the batch are merged where one stride serves both, and a batch that shares B, or A, is merged into
-    the rows, or columns, of one product where A and C, or B and C, lie so.
+    The dimensions of the batch are merged where one stride serves both. With `fold`, a batch that shares B, or A, is
+    merged into the rows, or columns, of one product where A and C, or B and C, lie so. A batch of symmetric results
+    must not be folded: the taller product is not symmetric.
 
     A, B and C are vectors, matrices or batches that fit together; see `fastsgemm.call.checks.result_shape`. A source
     broadcasts to the shape of C.
@@ -114,7 +115,7 @@ def merged(a: Matrix, b: Matrix, c: Matrix, *source: Matrix) -> list[Matrix]:
         return operands
     operands = _ordered([_repeated(each, extents) for each in operands])
     operands = _with_even_steps(operands)
-    return _largest_last(_folded(operands))
+    return _largest_last(_folded(operands) if fold else operands)
 
 
 def _as_row(x: Matrix) -> Matrix:

@@ -17,6 +17,7 @@ BOX_BYTES = 128  # of a line in a box
 PERIOD = 1024  # bytes of shared memory: of the swizzle, at multiples of which a box begins
 UNIT = 16  # bytes in which strides are counted, and of which an address is a multiple
 MOST_STRIDE = (1 << 40) - UNIT  # bytes
+END = 1 << 48  # bytes: the addresses that the two coordinates below reach
 NEAR, FAR = UNIT, 1 << 34  # bytes: the steps of the two coordinates that are the address of a matrix
 
 _WORDS = struct.Struct("<16Q")
@@ -48,7 +49,7 @@ class TensorMap(Struct, frozen=True, gc=False):
             NEAR // UNIT | FAR // UNIT << _WORD,
             step >> _WORD << _WORD,
             self.K - 1 | self.lines - 1 << _WORD,
-            (FAR // NEAR - 1) | ((1 << 48) // FAR - 1) << _WORD,  # as many as an address of 48 bits needs
+            (FAR // NEAR - 1) | (END // FAR - 1) << _WORD,
             BOX_BYTES // self.dtype.item - 1 << _BOX_SHIFT,
             self.box - 1,
             self.box * BOX_BYTES,

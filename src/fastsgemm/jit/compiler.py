@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -17,13 +16,13 @@ from msgspec import Struct
 from fastsgemm.device import nvrtc_version
 from fastsgemm.errors import CompileError
 from fastsgemm.jit import cache
+from fastsgemm.jit.locks import Locks
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-# A second thread that needs the same kernel waits for the first and finds the kernel in the cache. Different kernels
-# compile in parallel, unless their keys happen to share a lock.
-_locks = tuple(threading.Lock() for _ in range(256))
+# A second thread that needs the same kernel waits for the first and finds the kernel in the cache.
+_locks = Locks(256)
 
 _HINT = re.compile(r'^[ \t]*\.pragma "used_bytes_mask .*\n', re.MULTILINE)
 _PTX_VERSION = re.compile(r"^\.version .*$", re.MULTILINE)
@@ -89,7 +88,7 @@ def ptx(source: str, name: str, arch: str) -> str:
 def _cached(make: Callable[[list[str]], bytes], source: str, name: str, arch: str, stored: bool = False) -> bytes:
     options = _options(arch)
     key = repr((nvrtc_version(), name, options, source)).encode()
-    with _locks[hash(key) % len(_locks)]:
+    with _locks.of(key):
         code = cache.read(key)
         if code is None:
             code = make(options)

@@ -5,45 +5,32 @@ The compiler is `fastsgemm.jit.compiler`; loading is a method of the device. Bot
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fastsgemm import device
-from fastsgemm.errors import CaptureError
 from fastsgemm.jit import compiler
+from fastsgemm.jit.locks import Locks
 from fastsgemm.jit.source import KernelSpec, target
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu, Kernel
 
-# Held while a kernel is compiled, so that threads that need it compile it once, even without a cache. Different kernels
-# are compiled side by side, unless their specs happen to share a lock.
-_locks = tuple(threading.Lock() for _ in range(64))
+# Threads that need a kernel compile it once, even without a cache. Different kernels are compiled side by side.
+_locks = Locks(64)
 
 
-def ready(gpu: Gpu, spec: KernelSpec, shared_bytes: int, handle: int) -> Kernel:
-    """Return a kernel for this device, compiling and loading it on first use.
+def ready(gpu: Gpu, spec: KernelSpec, shared_bytes: int) -> Kernel:
+    """Return a kernel for this device, compiling and loading it on first use, which may be inside a capture.
 
-    The blocks of a launch have `shared_bytes` of dynamic shared memory. `handle` is the raw stream of the call, which
-    may be capturing.
+    The blocks of a launch have `shared_bytes` of dynamic shared memory.
 
     Raises
     ------
-    CaptureError
-        It is not loaded yet and the stream is being captured into a graph.
     CompileError, NoNvrtcError
         See `fastsgemm.jit.compiler.cubin`.
     """
     loaded = gpu.kernels.get(spec)
-    if loaded is not None:
-        return loaded
-    if device.is_capturing(handle):
-        raise CaptureError(
-            f"kernel {spec.name} is not loaded yet and the stream is being captured into a CUDA graph, where nothing "
-            "can be compiled; call sgemm once on operands of these shapes before the capture"
-        )
-    return _load(gpu, spec, shared_bytes, lambda: cubin(spec, gpu.arch))
+    return loaded or _load(gpu, spec, shared_bytes, lambda: cubin(spec, gpu.arch))
 
 
 def load(gpu: Gpu, spec: KernelSpec, shared_bytes: int, code: bytes) -> Kernel:
@@ -57,7 +44,8 @@ def cubin(spec: KernelSpec, arch: str, stored: bool = False) -> bytes:
 
 
 def _load(gpu: Gpu, spec: KernelSpec, shared_bytes: int, code: Callable[[], bytes]) -> Kernel:
-    with _locks[hash(spec) % len(_locks)]:
-        if spec not in gpu.kernels:
-            gpu.kernels[spec] = gpu.load(code(), spec.name, shared_bytes)
-    return gpu.kernels[spec]
+    with _locks.of(spec):
+        loaded = gpu.kernels.get(spec)
+        if loaded is None:
+            loaded = gpu.kernels.setdefault(spec, gpu.load(code(), spec.name, shared_bytes))
+    return loaded

@@ -111,7 +111,7 @@ def on_device(
             multiply(gpu, LEGACY_STREAM, resolve(rung, config), as_given, _ONE, _ZERO)
 
         def result(work: Work) -> np.ndarray:
-            C.buffer.fill(_POISON, stream=C.stream)
+            C.fill(_POISON)
             work()
             C.download(c)
             return c

@@ -67,7 +67,7 @@ def _fill(array: DeviceArray, numbers: np.ndarray) -> None:
     array.upload(numbers[: done // 4])
     while done < total:  # each copy doubles the part that is filled
         more = min(done, total - done)
-        answer = driver.cuMemcpyDtoD(array.pointer + done, array.pointer, more)
+        answer = driver.cuMemcpyDtoDAsync(array.pointer + done, array.pointer, more, array.handle)
         device.succeed("filling an operand", answer)
         done += more
 
@@ -102,13 +102,11 @@ class Lent:
     """A device array exported through DLPack with the shape and strides of an operand."""
 
     def __init__(self, array: DeviceArray, meta: Meta) -> None:
-        from cuda.core.utils import StridedMemoryView
-
-        self._device = array.__dlpack_device__()
-        self._view = StridedMemoryView.from_buffer(array.buffer, meta.shape, meta.strides, dtype=np.dtype(np.float32))
+        self._array, self._meta = array, meta
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self._device
+        return self._array.__dlpack_device__()
 
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
-        return self._view.__dlpack__(stream=-1, **options)  # everything here is on the legacy default stream
+        # Everything here is on the legacy default stream.
+        return self._array.export(self._meta.shape, self._meta.strides, **options)

@@ -39,9 +39,9 @@ class Stopwatch:
     """Times work that is launched on the legacy default stream of one device, which is current in this thread."""
 
     def __init__(self, gpu: Gpu) -> None:
-        from cuda.core import EventOptions
+        from cuda.core import LEGACY_DEFAULT_STREAM, EventOptions
 
-        self._stream = gpu.stream(LEGACY_STREAM)
+        self._stream = LEGACY_DEFAULT_STREAM
         l2_bytes = int(gpu.device.properties.l2_cache_size)
         self._flush = DeviceArray((max(1, 2 * l2_bytes // 4096), 1024), gpu, LEGACY_STREAM)
         options = EventOptions(timing_enabled=True)
@@ -55,7 +55,7 @@ class Stopwatch:
         of that queued when it starts, so the time has no wait for the host in it.
         """
         for _ in range(flushes):
-            self._flush.buffer.fill(0, stream=self._stream)
+            self._flush.fill(0)
         self._stream.record(self._start)
         work()
         self._stream.record(self._stop)

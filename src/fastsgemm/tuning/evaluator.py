@@ -92,11 +92,11 @@ class Evaluator:
     clock = staticmethod(time.monotonic)  # in seconds
 
     def __init__(self, gpu: Gpu) -> None:
-        self.gpu = gpu
+        self._opened = gpu
+        self.gpu = gpu.with_own_tables()  # of which other threads' calls never meet a candidate
         self.device = info_of(gpu)
         self.tools = _tools()
         self.stopwatch = Stopwatch(gpu)
-        self._kept = set(gpu.kernels)
         self._cubins: dict[Job, bytes] = {}  # compiled but not yet loaded
         self._memory = Memory(gpu)
         self._references: dict[Problem, _Reference] = {}
@@ -105,9 +105,14 @@ class Evaluator:
         """Free the memory and unload the kernels that were tried. The next call of `sgemm` reads the database again."""
         self.stopwatch.close()
         self._memory.close()
-        for key in set(self.gpu.kernels) - self._kept:
-            del self.gpu.kernels[key]
-        self.gpu.forget_problems()
+        shared = set(self._opened.kernels.values())
+        tried = [each for each in self.gpu.kernels.values() if each not in shared]
+        if tried:
+            device.Event(LEGACY_STREAM).synchronize()  # after Ctrl-C one of them may still run
+        for each in tried:
+            each.unload()
+        self.gpu.kernels.clear()
+        self._opened.forget_problems()
 
     def compile(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, str | None]]:
         """Compile on all cores; yield each job when it is done, with None or the reason of its failure."""
@@ -166,7 +171,7 @@ class Evaluator:
         spec = source.rung_spec(job.rung, job.config, job.variant)
         if cubin is not None:
             return kernel.load(self.gpu, spec, job.config.shared_bytes, cubin)
-        return kernel.ready(self.gpu, spec, job.config.shared_bytes, LEGACY_STREAM)
+        return kernel.ready(self.gpu, spec, job.config.shared_bytes)
 
     def _checked_product(self, job: Job, reference: _Reference) -> np.ndarray:
         problem = reference.problem
@@ -174,7 +179,7 @@ class Evaluator:
         a.upload(reference.a)
         if not problem.symmetric:
             b.upload(reference.b)
-        c.buffer.fill(_POISON, stream=c.stream)
+        c.fill(_POISON)
         request = Request(job.rung, _launched(job))
         multiply(self.gpu, LEGACY_STREAM, request, views(problem, arrays), _ONE, _ZERO)
         result = np.empty(reference.exact.shape, np.float32)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 WAIT_SECONDS = 60.0  # how long to wait for another process that is tuning a device of the same name
 
 opened: dict[int, Gpu] = {}  # by ordinal: the devices that are ready for calls
-_lock = threading.Lock()
+_tuning: set[int] = set()  # ordinals
+_lock = threading.RLock()  # a finaliser may multiply while this thread tunes
 
 
 def open_device(ordinal: int, stream: Callable[[], int] = lambda: LEGACY_STREAM) -> Gpu:
@@ -51,8 +52,14 @@ def open_device(ordinal: int, stream: Callable[[], int] = lambda: LEGACY_STREAM)
             if device.is_capturing(stream()) or device.is_capturing(LEGACY_STREAM):
                 return gpu
             with _lock:  # one thread tunes; the others wait for it
+                if ordinal in _tuning:  # by this thread, in which a finaliser multiplies
+                    return gpu
                 if ordinal not in opened:
-                    _tune(gpu)
+                    _tuning.add(ordinal)
+                    try:
+                        _tune(gpu)
+                    finally:
+                        _tuning.remove(ordinal)
     opened[ordinal] = gpu
     return gpu
 

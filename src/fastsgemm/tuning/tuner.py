@@ -10,7 +10,7 @@ from numbers import Real
 from typing import TYPE_CHECKING
 
 from fastsgemm import arguments, resources
-from fastsgemm.device import current
+from fastsgemm.device import current, relaxed_capture
 from fastsgemm.errors import ArgumentError, DeviceMemoryError, RecordError, TuningError
 from fastsgemm.heuristics import database, fp16x3_rates
 from fastsgemm.problem import Problem
@@ -89,7 +89,7 @@ def tune(
 @contextmanager
 def evaluating(gpu: Gpu) -> Iterator[Evaluator]:
     """Give the evaluator of a device, with the device current. On exit, unload the kernels that were tried."""
-    with current(gpu):
+    with current(gpu), relaxed_capture():  # else waiting for the device would end captures of other threads
         evaluator = Evaluator(gpu)
         try:
             yield evaluator

@@ -7,6 +7,7 @@ imported.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -34,6 +35,7 @@ from fastsgemm.geometry.layout import Meta, same_elements
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
+    from fastsgemm.request import Request
 
 __all__ = [
     "HOST",
@@ -44,6 +46,7 @@ __all__ = [
     "by_type",
     "host_dtype",
     "host_fault",
+    "known",
     "library",
     "misaligned",
     "read",
@@ -60,6 +63,9 @@ _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (
 )
 _instances: dict[type[Library], Library] = {}
 by_type: dict[type, Library] = {}  # classes of the libraries themselves, which are never freed
+# By class of A: a function of request, A, B, C, alpha and beta that multiplies by a plan that an earlier call has made,
+# and returns None, with nothing done, where it has none; see `fastsgemm.torch.launcher`.
+known: dict[type, Callable[[Request, Any, Any, Any, float, float], Any]] = {}
 _by_other_type: WeakKeyDictionary[type, Library] = WeakKeyDictionary()  # other classes, which can be freed
 
 
@@ -84,29 +90,33 @@ def traced() -> bool:
 
 def read(
     of_result: Library, A: Any, B: Any, C: Any, out: Any, gpu: Gpu, handle: int, in_order: bool
-) -> tuple[list[View], Any, bool]:
+) -> tuple[list[View], Any, list[Any]]:
     """Return the views of A, B, what is written and, if that is another array, C; and the array that is written.
 
-    The last item says whether all operands are of one library, on its current stream, whose own ordering and lifetimes
-    suffice. `of_result` is the library of what is written, or of A where that is a new array. `handle` is the raw
-    stream: it is `in_order` if it is the library's current one, or is being captured.
+    The last item is what must be kept until the stream has passed the call: nothing if all operands are of one library,
+    on its current stream, whose own ordering and lifetimes suffice; else the arrays and their exports. `of_result` is
+    the library of what is written, or of A where that is a new array. `handle` is the raw stream: it is `in_order` if
+    it is the library's current one, or is being captured.
     """
     target = C if out is None else out
     lead = A if target is None else target
     of_a = of_result if type(A) is type(lead) else library(A)
     of_b = of_result if type(B) is type(lead) else library(B)
     at_home = in_order and of_result.has_streams and of_a is of_result and of_b is of_result
-    a = of_a.view(A, handle, at_home)
-    b = of_b.view(B, handle, at_home)
+    kept: list[Any] = []
+    a = of_a.view(A, handle, at_home, kept)
+    b = of_b.view(B, handle, at_home, kept)
     result = target
     if target is None or of_result.immutable:
         result = of_result.empty(lead, _new_shape(a[1], b[1]), gpu, handle)
-    written = result.view if type(result) is DeviceArray else of_result.view(result, handle, at_home)
+    written = result.view if type(result) is DeviceArray else of_result.view(result, handle, at_home, kept)
     operands = [a, b, written]
     if target is not C or (of_result.immutable and C is not None):
         at_home = at_home and (C is None or library(C) is of_result)
-        operands += _source(C, out, of_result, written, handle, at_home)
-    return operands, result, at_home
+        operands += _source(C, out, of_result, written, handle, at_home, kept)
+    if not at_home:
+        kept += A, B, C, result
+    return operands, result, kept
 
 
 def _new_shape(a: Meta, b: Meta) -> tuple[int, ...]:
@@ -121,11 +131,13 @@ def _new_shape(a: Meta, b: Meta) -> tuple[int, ...]:
         raise
 
 
-def _source(C: Any, out: Any, of_result: Library, written: View, handle: int, at_home: bool) -> list[View]:
+def _source(
+    C: Any, out: Any, of_result: Library, written: View, handle: int, at_home: bool, kept: list[Any]
+) -> list[View]:
     """Return the view of C where that is not what is written, after checking it."""
     address, meta = written
     if out is not None and of_result.immutable:
-        of_out = of_result.view(out, handle, False)[1]
+        of_out = of_result.view(out, handle, False, kept)[1]
         if of_out.fault is not None:
             raise of_out.fault("out")
         if of_out.dtype:
@@ -133,7 +145,7 @@ def _source(C: Any, out: Any, of_result: Library, written: View, handle: int, at
         checks.exact_shape("out", of_out.shape, meta.shape)
     if C is None:
         return []
-    place, source = library(C).view(C, handle, at_home)
+    place, source = library(C).view(C, handle, at_home, kept)
     if out is None and source.fault is None:
         checks.exact_shape("C", source.shape, meta.shape)
     same = place == address and source.dtype is meta.dtype and same_elements(source, meta)

@@ -16,8 +16,12 @@ class CudaArrayInterface(Library):
     def device_of(self, x: Any) -> int:
         from cuda.bindings import driver
 
-        address = _interface(x)["data"][0]
+        interface = _interface(x)
+        address = interface["data"][0]
         device.probe()
+        if address == 0 and 0 in interface["shape"]:  # it has no memory, and so lies on any device: the current one
+            result, current = driver.cuCtxGetDevice()
+            return 0 if int(result) != 0 else int(current)
         attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         result, ordinal = driver.cuPointerGetAttribute(attribute, address)
         if int(result) != 0:
@@ -42,9 +46,9 @@ def _interface(x: Any) -> dict[str, Any]:
     try:
         interface = x.__cuda_array_interface__
         address, _ = interface["data"]
-        operator.index(address), operator.index(interface["version"])
+        operator.index(address), operator.index(interface["version"]), tuple(interface["shape"])
     except Exception as error:
-        rule = "must be a dictionary with a version and data: an address and whether it is read-only"
+        rule = "must be a dictionary with a shape, a version and data: an address and whether it is read-only"
         raise OperandError(
             f"{type_name(x)}.__cuda_array_interface__ {rule}, got {interface!r} ({message_of(error)})"
         ) from error

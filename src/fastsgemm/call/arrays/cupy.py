@@ -28,10 +28,10 @@ class CuPy(Library):
     def current_stream(self, device: int) -> int:
         return int(self._cupy.cuda.get_current_stream().ptr)
 
-    def view(self, x: Any, handle: int, ordered: bool) -> View:
+    def view(self, x: Any, handle: int, ordered: bool, kept: list[Any]) -> View:
         """Read attribute by attribute, because DLPack in CuPy 14 divides a negative stride as an unsigned number."""
         if not ordered:
-            super().view(x, handle, ordered)
+            super().view(x, handle, ordered, kept)
         dtype = F32 if x.dtype == _FLOAT32 else dtype_of(x.dtype)
         fault = wrong_dtype(x.dtype) if dtype is None else None
         dtype = dtype or F32

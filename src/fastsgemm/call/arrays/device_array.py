@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastsgemm import device
-from fastsgemm.call import workspace
 from fastsgemm.call.arrays.library import View
-from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.call.workspace import DeviceMemory
+from fastsgemm.device import LEGACY_STREAM, Event
 from fastsgemm.errors import CaptureError
 from fastsgemm.geometry.layout import ITEM, Meta, row_major
 from fastsgemm.problem import DType
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class DeviceArray:
-    """A row-major array in the device's memory pool, exported by DLPack if it is float32. It may outlive the call.
+    """A row-major array in the package's memory pool, exported by DLPack if it is float32.
 
-    It is allocated, written and freed on the stream with this raw handle.
+    It is allocated and written on the stream with this raw handle. It, and whoever imports it, may outlive the call and
+    the stream.
 
     Raises
     ------
@@ -33,63 +34,70 @@ class DeviceArray:
     """
 
     def __init__(self, shape: tuple[int, ...], gpu: Gpu, handle: int, dtype: DType = DType.F32) -> None:
-        from cuda.core.utils import StridedMemoryView
-
-        self.shape, self.dtype = shape, dtype
-        self.stream = gpu.stream(handle)
-        self.buffer = self._allocate(gpu, max(ITEM, dtype.item * math.prod(shape)))
-        self._ordinal = gpu.ordinal
-        numpy = np.dtype(np.uint16 if dtype else np.float32)  # DLPack gives results away, and these are float32
-        self._view = StridedMemoryView.from_buffer(self.buffer, shape, row_major(shape), dtype=numpy)
-
-    def _allocate(self, gpu: Gpu, size: int) -> Any:
-        extents = " x ".join(map(str, self.shape)) or "one number"
-        what = f"a new {'matrix' if len(self.shape) == 2 else 'array'} of {extents}"
-        try:
-            return gpu.device.allocate(size, stream=self.stream)
-        except Exception as error:  # cuda.core's errors share no public base
-            if device.is_capturing(int(self.stream.handle)):
-                where = "inside a CUDA graph capture, whose memory does not outlive a replay"
-                raise CaptureError(f"{what} cannot be made {where}; pass a C that is no JAX array") from error
-            if "CUDA_ERROR_OUT_OF_MEMORY" in str(error):
-                raise workspace.no_room(gpu, size, what) from error
-            raise
+        self.shape, self.dtype, self.handle, self._gpu = shape, dtype, handle, gpu
+        extents = " x ".join(map(str, shape)) or "one number"
+        what = f"a new {'matrix' if len(shape) == 2 else 'array'} of {extents}"
+        if device.is_capturing(handle):
+            where = "inside a CUDA graph capture, whose memory does not outlive a replay"
+            raise CaptureError(f"{what} cannot be made {where}; pass a C that is no JAX array")
+        self.nbytes = max(ITEM, dtype.item * math.prod(shape))
+        self.memory = DeviceMemory(gpu, handle, self.nbytes, what)
 
     @property
     def pointer(self) -> int:
         """The address of the first element."""
-        return int(self.buffer.handle)
+        return self.memory.address
 
     @property
     def view(self) -> View:
         """Address and meta, as `Library.view` gives them."""
-        return self.pointer, Meta(self.shape, row_major(self.shape), self.dtype, self._ordinal)
+        return self.pointer, Meta(self.shape, row_major(self.shape), self.dtype, self._gpu.ordinal)
 
     def upload(self, source: np.ndarray) -> None:
-        """Fill it from a contiguous host array with the same number of elements."""
+        """Fill it from a contiguous host array with the same number of elements, and wait until that is done."""
         from cuda.bindings import driver
 
-        answer = driver.cuMemcpyHtoD(self.pointer, source.ctypes.data, source.nbytes)
-        device.succeed("copying an operand to the device", answer)
+        with device.relaxed_capture():  # else waiting would end a capture of another thread
+            answer = driver.cuMemcpyHtoDAsync(self.pointer, source.ctypes.data, source.nbytes, self.handle)
+            device.succeed("copying an operand to the device", answer)
+            device.succeed("copying an operand to the device", driver.cuStreamSynchronize(self.handle))
 
     def download(self, target: np.ndarray) -> None:
-        """Copy it into a contiguous host array with the same number of elements."""
+        """Copy it into a contiguous host array with the same number of elements, and wait until that is done."""
         from cuda.bindings import driver
 
-        answer = driver.cuMemcpyDtoH(target.ctypes.data, self.pointer, target.nbytes)
-        device.succeed("copying C from the device", answer)
+        with device.relaxed_capture():
+            answer = driver.cuMemcpyDtoHAsync(target.ctypes.data, self.pointer, target.nbytes, self.handle)
+            device.succeed("copying C from the device", answer)
+            device.succeed("copying C from the device", driver.cuStreamSynchronize(self.handle))
+
+    def fill(self, byte: int) -> None:
+        """Set every byte, in the order of the stream."""
+        from cuda.bindings import driver
+
+        device.succeed("filling an array", driver.cuMemsetD8Async(self.pointer, byte, self.nbytes, self.handle))
 
     def close(self) -> None:
-        """Free the memory, in stream order."""
-        self.buffer.close(self.stream)
+        """Free the memory in the order of its stream, which still exists."""
+        self.memory.close()
+
+    def export(self, shape: tuple[int, ...], strides: tuple[int, ...], **options: Any) -> Any:
+        """Return a DLPack capsule of the memory as a float32 array; it keeps the memory alive."""
+        from cuda.core import Buffer
+        from cuda.core.utils import StridedMemoryView
+
+        buffer = Buffer.from_handle(self.pointer, self.nbytes, owner=self.memory)
+        view = StridedMemoryView.from_buffer(buffer, shape, strides, dtype=np.dtype(np.float32))
+        return view.__dlpack__(stream=-1, **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (2, self._ordinal)
+        return (2, self._gpu.ordinal)
 
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
-        if stream is not None and stream != -1:
-            from cuda.core import LEGACY_DEFAULT_STREAM, Stream
-
-            consumer = LEGACY_DEFAULT_STREAM if stream == LEGACY_STREAM else Stream.from_handle(stream)
-            consumer.wait(self.stream)
-        return self._view.__dlpack__(stream=-1, **options)
+        """Export it; `stream` waits for the work on the array's own: None is the legacy default stream, -1 is none."""
+        with device.current(self._gpu):
+            if stream != -1:
+                written = Event(self.handle)
+                written.hold_back(LEGACY_STREAM if stream is None else stream)
+            self.memory.ready.record(self.handle)
+            return self.export(self.shape, row_major(self.shape), **options)

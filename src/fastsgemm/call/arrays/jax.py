@@ -1,4 +1,8 @@
-"""JAX: its arrays are immutable, so a result is always a new array, handed over by DLPack."""
+"""JAX: its arrays are immutable, so a result is always a new array.
+
+XLA computes products of JAX's arrays alone, see `fastsgemm.jax.product.eager`. With arrays of other libraries, or on a
+stream of the caller's, operands and result are handed over by DLPack. Meanwhile JAX refuses to donate an operand.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ class Jax(Library):
     """Arrays of JAX."""
 
     immutable = True
+    has_runtime = True
 
     def __init__(self) -> None:
         self._jax = sys.modules["jax"]
@@ -31,7 +36,10 @@ class Jax(Library):
         if self._jax.dtypes.issubdtype(x.dtype, self._jax.dtypes.extended):
             raise DTypeError(f"a JAX array must be float32, got {x.dtype}")
         if len(x.devices()) != 1:
-            raise DeviceMismatchError(f"a JAX array must be on one device, got {len(x.devices())}")
+            raise DeviceMismatchError(
+                f"a JAX array must be on one device outside of jax.jit, got {len(x.devices())}; call "
+                "jax.jit(fastsgemm.sgemm), which multiplies arrays that are divided over devices"
+            )
         return super().device_of(x)
 
     def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from fastsgemm.problem import DType
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
-    from fastsgemm.request import Request
 
 HOST = -1  # the device number of host memory
 F32 = DType.F32
@@ -38,6 +37,8 @@ class Library:
     """
 
     immutable = False  # whether its arrays must never be written
+    has_runtime = False  # whether a runtime of its own can compute products, and knows what still uses an array
+    has_launcher = False  # whether a launcher can compute later calls like one that was computed
     has_streams = False  # whether work on `current_stream` runs after the work that the library has queued
 
     def refusal(self, cls: type) -> str | None:
@@ -59,10 +60,12 @@ class Library:
         """Return the raw handle of the caller's current stream."""
         return LEGACY_STREAM
 
-    def view(self, x: Any, handle: int, ordered: bool) -> View:
+    def view(self, x: Any, handle: int, ordered: bool, kept: list[Any]) -> View:
         """Return address and meta of a device array for work on stream `handle`.
 
-        If `ordered` is false, the stream is first made to wait for the work that the library has queued on `x`.
+        If `ordered` is false, the stream is first made to wait for the work that the library has queued on `x`. What
+        must live until that work is done, beside `x` itself, is appended to `kept`: an export, which may hold a copy,
+        and while it exists, its owner neither donates nor deletes the memory.
         """
         from cuda.core.utils import StridedMemoryView
 
@@ -76,6 +79,7 @@ class Library:
                 place = f"a {type_name(x)} on the host among arrays on a device"
                 raise DeviceMismatchError(f"all operands must be on one device, got {place}") from error
             raise OperandError(f"{type_name(x)} could not be exported: {message_of(error)}") from error
+        kept.append(view)
         shape = view.shape
         strides = view.strides or row_major(shape)
         dtype = dtype_of(view.dtype)
@@ -96,30 +100,6 @@ class Library:
         So it is for tensors with gradients or tangents, and inside a transform of torch.func.
         """
         return False
-
-    def multiply_known(
-        self, gpus: Mapping[int, Gpu], request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float
-    ) -> Any:
-        """Launch the plan that an earlier call has made for operands like these, and return C or a new array.
-
-        None means that nothing was done: there is no such plan, the product needs a gradient, or something about the
-        operands, the device or its current stream is out of the ordinary. A library without a quicker way than `view`
-        always returns None.
-
-        Parameters
-        ----------
-        gpus : mapping
-            The devices that are ready for calls, by ordinal.
-        request : Request
-            Of a call without a config.
-        A, B : array
-            A is of this library.
-        C : array or None
-            What is written; None asks for a new array.
-        alpha, beta : float
-            Rounded to float32.
-        """
-        return None
 
     def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:
         """Return a new array of the same library and on the same device as `like`."""
@@ -177,6 +157,11 @@ def wrong_dtype(dtype: Any) -> Fault:
     name = str(dtype).removeprefix("torch.")
     real = name.startswith(("float", "bfloat", "int", "uint", ">"))
     hint = f"; {name} is not converted silently, cast it yourself" if real else ""
+    if name.startswith("complex"):
+        hint = (
+            "; complex products are not computed: multiply the real and the imaginary parts, "
+            "such as sgemm(A.real, B.real)"
+        )
     return Fault(DTypeError, f"must be float32, got {dtype}{hint}")
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,37 +25,30 @@ from fastsgemm.call.arrays.library import (
 )
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError, OperandError
-from fastsgemm.geometry.layout import Meta, row_major
+from fastsgemm.geometry.layout import Meta
 from fastsgemm.problem import DType
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
-    from fastsgemm.request import Request
 
 MAX_STORAGE_BYTES = 1 << 40  # a tensor whose address is this or higher was not `freed`, which gives it an offset
-
-# A plan, shape and strides of what it writes, and whether an operand requires a gradient where gradients are enabled.
-_Known = tuple[Any, tuple[int, ...], tuple[int, ...], bool]
-_MOST_ALIKE = 16  # calls that differ in what is not in their key; looking through more takes longer than it saves
-_GUARDED = ((2, 6), (2, 14))  # the first and the last version of PyTorch whose guards are used
 
 
 class Torch(Library):
     """Tensors of PyTorch."""
 
+    has_launcher = True
     has_streams = True
 
     def __init__(self) -> None:
         self._torch = torch = sys.modules["torch"]
-        self._plain, self._float32 = (torch.Tensor, torch.nn.Parameter), torch.float32
+        self._float32 = torch.float32
         self._current = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # absent in CPU builds
         self._dtypes = dtypes_of(torch)
         self._kinds = dict(zip((torch.float32, torch.bfloat16, torch.float16), KINDS, strict=True))
         self._forward_ad = torch.autograd.forward_ad
         self._transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
         self._increment_version = _version_counter(torch)
-        self._empty = allocator(torch, "cuda")
-        self._guards = _guards(torch)
         compiler = getattr(torch, "compiler", None)  # since PyTorch 2.1
         self._is_compiling = getattr(compiler, "is_compiling", lambda: False)
 
@@ -78,7 +70,7 @@ class Torch(Library):
     def current_stream(self, device: int) -> int:
         return self._current(device)  # type: ignore[no-any-return, misc]
 
-    def view(self, x: Any, handle: int, ordered: bool) -> View:
+    def view(self, x: Any, handle: int, ordered: bool, kept: list[Any]) -> View:
         if x.dtype is not self._float32 or x.requires_grad or x.is_neg() or self._forward_ad._current_level >= 0:
             fault = self._fault(x)
             if fault is not None:
@@ -110,94 +102,8 @@ class Torch(Library):
     def _has_tangent(self, x: Any) -> bool:
         return self._forward_ad._current_level >= 0 and self._forward_ad.unpack_dual(x).tangent is not None
 
-    def multiply_known(
-        self, gpus: Mapping[int, Gpu], request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float
-    ) -> Any:
-        """Look up by shapes and alignment, and let PyTorch's guards compare everything else, see `_guards`.
-
-        Python would take three times as long to read and compare it. What depends on more is left to the general way:
-        an operand without memory, a new stream, memory that C may share with A or B.
-        """
-        plain = self._plain
-        if type(B) not in plain or self._forward_ad._current_level >= 0:
-            return None
-        try:
-            ordinal, pa, pb, pc = A.get_device(), A.data_ptr(), B.data_ptr(), 0
-            operands: tuple[Any, ...] = (A, B)
-            if C is not None:
-                if type(C) not in plain or C.is_nested:  # guards would abort; `shape` refuses a nested A or B
-                    return None
-                operands, pc = (A, B, C), C.data_ptr()
-            key = A.shape, B.shape, C is None, pa & 15, pb & 15, pc & 15, pa == pb, request
-            gpu = gpus.get(ordinal)
-            if gpu is None:
-                return None
-            known = None
-            for fits, each in gpu.recognised.get(key, ()):
-                if fits(*operands):
-                    known = each
-                    break
-            if known is None:
-                known = self._recognise(gpu, key, operands)
-                if known is None:
-                    return None
-            plan, shape, strides, requires_grad = known
-            if requires_grad and self._torch.is_grad_enabled():
-                return None
-            result = C
-            if C is None:
-                result = self._empty(shape, strides, ordinal, A)
-                pc = result.data_ptr()
-                if pc & 15:
-                    return None
-        except RuntimeError:  # an operand has no memory or no strides; inside a transform, a new one may have none
-            return None
-        if (pa < MAX_STORAGE_BYTES or pb < MAX_STORAGE_BYTES or pc < MAX_STORAGE_BYTES) and (
-            freed(A, pa) or freed(B, pb) or freed(result, pc)
-        ):
-            return None
-        handle = self._current(ordinal)  # type: ignore[misc]
-        if handle not in gpu.streams or (C is not None and not plan.apart(pa, pb, pc, 0)):
-            return None
-        switched = gpu.enter()
-        try:
-            plan.launch(handle, (pa, pb, pc, 0, 0, 0), alpha, beta)
-        finally:
-            if switched:
-                gpu.leave()
-        if C is not None:
-            self._increment_version((C,))
-        return result
-
-    def _recognise(self, gpu: Gpu, key: tuple[Any, ...], operands: tuple[Any, ...]) -> _Known | None:
-        """Return what an earlier call on operands like these has made, or None; later calls are recognised by `key`.
-
-        The plan's key is that of `fastsgemm.call.driver.multiply`. So there is no plan but one that it made, and
-        checked, for operands without a fault. Everything that `view` would find at fault is refused here.
-        """
-        A, B, *_ = operands
-        if any(not x.is_cuda or x.dtype not in self._dtypes or x.is_neg() for x in operands):
-            return None
-        requires_grad = any(x.requires_grad for x in operands)
-        metas = [Meta(x.shape, x.stride(), self._dtypes[x.dtype], x.get_device()) for x in operands]
-        if len(operands) == 2:
-            if len(A.shape) != 2 or len(B.shape) != 2:
-                return None
-            (rows, _), (_, columns) = A.shape, B.shape  # a plan exists only if they fit
-            metas.append(Meta((rows, columns), (columns, 1), F32, A.get_device()))
-        plan = gpu.prepared.get((*metas, *key[3:]))
-        if plan is None:
-            return None
-        known = plan, metas[2].shape, metas[2].strides, requires_grad
-        if self._guards is not None and len(set(map(id, operands))) == len(operands):
-            alike = gpu.recognised.setdefault(key, [])
-            if len(alike) < _MOST_ALIKE:
-                alike.append((self._guards(*operands), known))
-        return known
-
     def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:
-        strides = (shape[1] or 1, 1) if len(shape) == 2 else row_major(shape)
-        return self._empty(shape, strides, like.get_device(), like)
+        return self._torch.empty(shape, dtype=self._float32, device=like.device)
 
     def to_numpy(self, x: Any, name: str) -> np.ndarray:
         fault = self._fault(x)
@@ -252,46 +158,6 @@ def freed(x: Any, address: int) -> bool:
     has an address that is not 0.
     """
     return bool(address == x.itemsize * x.storage_offset() and x.numel())
-
-
-def allocator(torch: Any, device: str) -> Callable[[Any, Any, int, Any], Any]:
-    """Return a function that makes a float32 tensor, given shape, strides, the device's number and a tensor on it.
-
-    Where PyTorch has it, it uses the function that its compiler's generated code calls for ``cuda`` or ``cpu``, which
-    takes a third of the time of `torch.empty_strided`. That one allocates on the current device.
-    """
-    float32 = torch.float32
-
-    def anywhere(shape: Any, strides: Any, ordinal: int, like: Any) -> Any:
-        return torch.empty_strided(shape, strides, dtype=float32, device=like.device)
-
-    try:
-        here = getattr(torch._C._dynamo.guards, f"_empty_strided_{device}")
-        current = torch._C._cuda_getDevice if device == "cuda" else lambda: HOST
-    except AttributeError:  # an older PyTorch, or one without CUDA
-        return anywhere
-
-    def empty(shape: Any, strides: Any, ordinal: int, like: Any) -> Any:
-        return here(shape, strides, float32) if ordinal == current() else anywhere(shape, strides, ordinal, like)
-
-    return empty
-
-
-def _guards(torch: Any) -> Callable[..., Callable[..., bool]] | None:
-    """Return a function that makes, of some tensors, a function that says whether others are like them.
-
-    It compares type, dtype, device, shape, strides, `requires_grad` and the dispatch keys, which say whether a tensor
-    is a negative view, sparse, or wrapped by a transform. It refuses a tensor that is given twice. It must not be given
-    a nested tensor, which has no strides: asking for them there ends the process. PyTorch's compiler guards compiled
-    functions with it. It is no public interface, so it is used only in versions whose behaviour is known. In others
-    the result is None.
-    """
-    first, last = _GUARDED
-    version = tuple(int(each) for each in re.findall(r"\d+", torch.__version__)[:2])
-    if not first <= version <= last:
-        return None
-    guards = torch._C._dynamo.guards.TensorGuards
-    return lambda *tensors: guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
 
 
 def _version_counter(torch: Any) -> Callable[[tuple[Any]], None]:
