@@ -32,7 +32,7 @@ VERSION := $(call VERSION_OF,$(PYTHON))
 READY := $(VENV)/.ready-$(VERSION)-cu$(CUDA)
 endif
 
-DEVICE_CODE := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh)
+CPP := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh host_src/*.h host_src/*.cpp tests/*/*.cpp)
 
 .NOTPARALLEL:
 .PHONY: help test test-all test-cpu test-slow test-gpu demo check nvrtc nvrtc-line lowest lint bench bench-check counts sass hostile tables torch jax jax-test docs site release-check clean
@@ -110,7 +110,7 @@ lint: $(READY)
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
 	$(RUN) -m mypy
-	$(BIN)clang-format --dry-run -Werror $(DEVICE_CODE)
+	$(BIN)clang-format --dry-run -Werror $(CPP)
 	$(RUN) tools/write_tables.py --check
 	$(RUN) tools/write_commands.py --check
 	$(RUN) tools/write_rules.py --check

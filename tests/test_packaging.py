@@ -1,4 +1,4 @@
-"""Wheel, sdist and editable install: each carries, or finds, the device code and the tuning data."""
+"""Wheel, sdist and editable install: each carries, or finds, the device code, the launcher and the tuning data."""
 
 import importlib.util
 import os
@@ -17,6 +17,7 @@ from fastsgemm import resources
 ROOT = Path(__file__).resolve().parent.parent
 CARRIED = {
     *(path.relative_to(ROOT).as_posix() for path in (ROOT / "cuda_src").rglob("*.cu*")),
+    *(path.relative_to(ROOT).as_posix() for path in (ROOT / "host_src").iterdir()),
     *(path.relative_to(ROOT).as_posix() for path in (ROOT / "tuning_db").rglob("*.json")),
     "docs/data/benchmarks.json",
 }
@@ -38,12 +39,14 @@ def built(tmp_path_factory):
 
 
 def test_the_checkout_has_what_is_looked_for():
+    assert "host_src/launcher.h" in CARRIED and "host_src/torch_kernels.cpp" in CARRIED
     assert "cuda_src/01_naive.cu" in CARRIED and "cuda_src/device/epilogue.cuh" in CARRIED
     assert "tuning_db/generic.json" in CARRIED and "fastsgemm/gemm.py" in MODULES
 
 
 def test_this_installation_finds_its_folders():
     assert (resources.folder("cuda_src") / "01_naive.cu").is_file()
+    assert (resources.folder("host_src") / "launcher.h").is_file()
     assert (resources.folder("tuning_db") / "generic.json").is_file()
     assert (resources.folder("docs/data") / "benchmarks.json").is_file()
 
@@ -90,7 +93,7 @@ def test_an_unpacked_wheel_finds_its_folders_and_makes_a_kernel(built, tmp_path)
         "import fastsgemm\n"
         "from fastsgemm import resources\nfrom fastsgemm.jit import compiler, source\n"
         "from fastsgemm.geometry.variants import Variant\n"
-        "print(resources.folder('cuda_src'), resources.folder('tuning_db'))\n"
+        "print(*map(resources.folder, ('cuda_src', 'host_src', 'tuning_db')))\n"
         "text = source.rung_spec(fastsgemm.RUNGS[0], fastsgemm.BlockConfig(32, 32), Variant()).text\n"
         "compiler.report(text, 'naive', 'sm_90')\n"
     )
@@ -99,7 +102,7 @@ def test_an_unpacked_wheel_finds_its_folders_and_makes_a_kernel(built, tmp_path)
         [sys.executable, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
     )
     inside = tmp_path / "fastsgemm"
-    assert done.stdout.split() == [str(inside / "cuda_src"), str(inside / "tuning_db")]
+    assert done.stdout.split() == [str(inside / name) for name in ("cuda_src", "host_src", "tuning_db")]
 
 
 def test_the_lowest_versions_are_those_that_are_tested():

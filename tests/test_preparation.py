@@ -16,7 +16,6 @@ from fastsgemm.command_line import main
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import (
     ArgumentError,
-    CaptureError,
     CompileError,
     ConfigError,
     DeviceError,
@@ -232,12 +231,10 @@ def python_h200(device, monkeypatch):
 
     def load(code, name, shared_bytes):
         device.loaded.append((code, name, shared_bytes))
-        return SimpleNamespace(name=name, function=None)
+        return SimpleNamespace(name=name, handle=0)
 
     device.load = load
     device.launch = lambda *_: (0,)
-    event = SimpleNamespace(is_done=True, sync=lambda: None)
-    device.stream = lambda handle: SimpleNamespace(handle=handle, record=lambda: event, wait=lambda event: None)
     return device
 
 
@@ -391,14 +388,12 @@ def test_the_kernels_of_rung_11_that_store_c_read_its_source(problem, how, produ
     assert reading == expected
 
 
-def test_a_prepared_call_with_out_can_be_captured_without_a_call_before(python_h200, on_device):
+def test_a_prepared_call_with_out_compiles_nothing_in_a_capture(python_h200, on_device):
     python_h200.capturing.add(5)
     A, B = map(on_device, given(Problem(64, 512, 512, "NT"), 1))
     bias, D = on_device(np.zeros(512, np.float32)), on_device(np.zeros((64, 512), np.float32))
-    preparation.prepare(64, 512, 512, "NT", progress=False)
-    with pytest.raises(CaptureError):
-        fastsgemm.sgemm(A, B, 1.0, 1.0, bias, out=D)
     preparation.prepare(64, 512, 512, "NT", source="row", progress=False)
+    python_h200.load = None
     fastsgemm.sgemm(A, B, 1.0, 1.0, bias, out=D)
 
 
@@ -533,23 +528,35 @@ def test_what_is_no_range_is_refused(text):
 
 
 def test_the_command_prints_what_it_did(compiled, capsys):
-    assert main(["prepare", "1..64,4096,4096,NT", "--device", "sm_90"]) == 0
+    assert main(["prepare", "--size", "1..64,4096,4096,NT", "--device", "sm_90"]) == 0
     assert f"{len(compiled)} kernels for 64 problems compiled for NVIDIA H200" in capsys.readouterr().out
-    assert main(["prepare", "64,4096,4096,NT", "--device", "sm_90"]) == 0
+    assert main(["prepare", "--size", "64,4096,4096,NT", "--device", "sm_90"]) == 0
     assert " for 1 problem compiled" in capsys.readouterr().out
-    assert main(["prepare", "1..64,4096,4096,NT", "--device", "sm_90", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["problems"] == 64
-    assert main(["prepare", "1..64,4096", "--device", "sm_90"]) == 2
+    assert main(["prepare", "--size", "1..64,4096,4096,NT", "--device", "sm_90", "--json"]) == 0
+    assert [each["problems"] for each in json.loads(capsys.readouterr().out)] == [64]
+    assert main(["prepare", "--size", "1..64,4096", "--device", "sm_90"]) == 2
+
+
+def test_the_command_prepares_several_sizes(compiled, capsys):
+    sizes = ["--size", "1..3,64,64", "--size", "32"]
+    assert main(["prepare", *sizes, "--device", "sm_90"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert " for 3 problems compiled" in first and " for 1 problem compiled" in second
+    assert main(["prepare", *sizes, "--device", "sm_90", "--json"]) == 0
+    assert [each["problems"] for each in json.loads(capsys.readouterr().out)] == [3, 1]
+    with pytest.raises(SystemExit):
+        main(["prepare", "--device", "sm_90"])
+    assert "--size" in capsys.readouterr().err
 
 
 def test_the_command_prepares_batches(compiled, capsys):
-    assert main(["prepare", "512,1024,2048,x1..3", "--device", "sm_90", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["problems"] == 3
+    assert main(["prepare", "--size", "512,1024,2048,x1..3", "--device", "sm_90", "--json"]) == 0
+    assert [each["problems"] for each in json.loads(capsys.readouterr().out)] == [3]
     from_command = sorted(compiled)
     compiled.clear()
     preparation.prepare(512, 1024, 2048, batch=[1, 2, 3], device="sm_90", progress=False)
     assert from_command == sorted(compiled) != []
-    assert main(["prepare", "512,1024,2048,x0", "--device", "sm_90"]) == 2
+    assert main(["prepare", "--size", "512,1024,2048,x0", "--device", "sm_90"]) == 2
     assert "a batch has 1 to" in capsys.readouterr().err
 
 
@@ -565,7 +572,7 @@ def test_the_command_prepares_batches(compiled, capsys):
     ids=str,
 )
 def test_the_command_prepares_what_the_function_does(compiled, capsys, options, how):
-    assert main(["prepare", "512,1024,2048", "--device", "sm_90", *options]) == 0
+    assert main(["prepare", "--size", "512,1024,2048", "--device", "sm_90", *options]) == 0
     from_command = sorted(compiled)
     compiled.clear()
     preparation.prepare(512, 1024, 2048, device="sm_90", progress=False, **how)

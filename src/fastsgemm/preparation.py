@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from fastsgemm.errors import ArgumentError, PrecisionError, ShapeError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Meta
 from fastsgemm.heuristics.explanation import device_at, naming_others
-from fastsgemm.jit import cache, compiler, kernel
+from fastsgemm.jit import cache, compiler, kernel, torch_library
 from fastsgemm.jit.source import KernelSpec
 from fastsgemm.problem import DTYPES, MAX_EXTENT, WORDS, WRITTEN, Problem, checked, dtypes_of, of, pieces
 from fastsgemm.progress import Bar
@@ -43,6 +44,8 @@ class Preparation:
     loaded : bool
         Whether they are loaded on the device, or only in the cache of compiled kernels.
     seconds : float
+    pytorch : str
+        The version of PyTorch whose launcher is compiled; empty if it was not asked for, see `prepare`.
     """
 
     device: str
@@ -50,12 +53,14 @@ class Preparation:
     kernels: int
     loaded: bool
     seconds: float
+    pytorch: str = ""
 
     def __str__(self) -> str:
         where = f"loaded on {self.device}" if self.loaded else f"compiled for {self.device}"
         kernels = "kernel" if self.kernels == 1 else "kernels"
         problems = "problem" if self.problems == 1 else "problems"
-        return f"{self.kernels} {kernels} for {self.problems} {problems} {where} in {self.seconds:.1f} s"
+        launcher = f", and the launcher for PyTorch {self.pytorch}" if self.pytorch else ""
+        return f"{self.kernels} {kernels} for {self.problems} {problems} {where}{launcher} in {self.seconds:.1f} s"
 
 
 def prepare(
@@ -79,7 +84,8 @@ def prepare(
     """Compile and load every kernel that `sgemm` needs for some problems, so that no later call on them waits for it.
 
     Kernels are compiled on all cores and kept in the kernel cache. A later call that is captured into a CUDA graph then
-    needs no call before the capture.
+    needs no call before the capture. The launcher of PyTorch's products is compiled, too, if PyTorch is imported, or if
+    it is installed and the kernels are for later processes.
 
     Parameters
     ----------
@@ -176,7 +182,9 @@ def prepare(
             name, loaded = gpu.name, True
     finally:
         bar.end()
-    return Preparation(name, len(problems), len(needed), loaded, time.perf_counter() - began)
+    # Not for a program that only happens to have PyTorch beside it.
+    pytorch = torch_library.prepare() if stored or not loaded or "torch" in sys.modules else ""
+    return Preparation(name, len(problems), len(needed), loaded, time.perf_counter() - began, pytorch)
 
 
 def _split(which: str, precision: str) -> tuple[bool, bool]:

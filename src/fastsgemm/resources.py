@@ -1,4 +1,4 @@
-"""Finds the shipped folders `cuda_src`, `tuning_db` and `docs/data`.
+"""Finds the shipped folders `cuda_src`, `host_src`, `tuning_db` and `docs/data`.
 
 A wheel contains them inside the package. An editable install reads them from the checkout.
 """

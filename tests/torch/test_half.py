@@ -236,13 +236,13 @@ class TestSwitch:
             torch.testing.assert_close(result, self.A.to(dtype).float() @ self.B.to(dtype).float())
 
     def test_tf32_is_about_float32_factors(self, monkeypatch, passed_on):
-        monkeypatch.setattr("fastsgemm.torch.overrides._fp32_precision", lambda: "tf32")
-        override = overrides.Override("mm.dtype", None, resolve(precision="fp16x3"), "cuda")
+        monkeypatch.setattr("fastsgemm.torch.overrides.fp32_precision", lambda: "tf32")
+        override = overrides.Override("mm.dtype", resolve(precision="fp16x3"), "cuda")
         assert override._wish() == ""
 
 
 def test_forms_that_pytorch_has_no_kernel_of_are_left_out():
     with fastsgemm.torch.enabled("fp16x3", device="cpu") as turned:
-        assert not [name for name in turned._originals() if ".dtype" in name]
+        assert not [each.name for each in turned._overrides if ".dtype" in each.name]
     with pytest.raises(NotImplementedError):
         torch.mm(TestSwitch.A, TestSwitch.B, out_dtype=torch.float32)

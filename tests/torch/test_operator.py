@@ -287,6 +287,34 @@ def by_products(monkeypatch):
     return shapes
 
 
+class Reversed(torch.autograd.Function):
+    """Gradient reversal, as tensor-parallel copy regions have: it returns its input."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -0.3 * gradient
+
+
+class ReversedView(Reversed):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+
+class ReversedTranspose(Reversed):
+    @staticmethod
+    def forward(ctx, x):
+        return x.mT
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -0.3 * gradient.mT
+
+
 class TestSymmetry:
     GRAMS = {  # noqa: RUF012
         "A A^T": lambda X: (X, X.mT),
@@ -304,6 +332,7 @@ class TestSymmetry:
         found, wanted = OPERATOR(A, B, 1.5, 0.5, bias), 1.5 * (C @ D) + 0.5 * bias
         gradient = values(*found.shape)
         equal(found, wanted)
+        del A, B  # as long as the view is there, its gradient may be asked for
         for one, other in zip(
             torch.autograd.grad(found, (X, bias), gradient),
             torch.autograd.grad(wanted, (Y, bias), gradient), strict=True,
@@ -315,23 +344,118 @@ class TestSymmetry:
         X = learned(3, 4)
         torch.autograd.gradgradcheck(lambda x: OPERATOR(x, x.mT, 0.5), (X,), **DIFFERENCES | {"atol": 1e-2})
 
-    @pytest.mark.parametrize(
-        "other",
-        {
-            "its own leaf": lambda X: X.detach().mT.requires_grad_(),
-            "a hook": lambda X: (lambda Y: (Y.register_hook(lambda g: 2 * g), Y)[1])(X.mT),
-            "kept gradient": lambda X: (lambda Y: (Y.retain_grad(), Y)[1])(X.mT),
-            "other strides": lambda X: X.mT.clone(),
-        }.values(),
-    )
-    def test_a_transpose_with_a_part_of_its_own_has_its_own_gradient(self, other):
-        X, Y = learned(3, 4), learned(3, 4)
-        A, B = other(X), other(Y)
-        OPERATOR(X, A).sum().backward()
-        (Y @ B).sum().backward()
+    OTHERS = {  # noqa: RUF012
+        "its own leaf": lambda X: X.detach().mT.requires_grad_(),
+        "a hook": lambda X: (lambda Y: (Y.register_hook(lambda g: 2 * g), Y)[1])(X.mT),
+        "kept gradient": lambda X: (lambda Y: (Y.retain_grad(), Y)[1])(X.mT),
+        "other strides": lambda X: X.mT.clone(),
+        "gradient reversal": lambda X: Reversed.apply(X).mT,
+        "gradient reversal of a view": lambda X: ReversedView.apply(X).mT,
+        "gradient reversal after it": lambda X: Reversed.apply(X.mT),
+        "gradient reversal of a transpose": lambda X: ReversedTranspose.apply(X),
+        "a hook of a view between": lambda X: (lambda Y: (Y.register_hook(lambda g: 2 * g), Y.mT)[1])(X.view_as(X)),
+        "negated": lambda X: torch._neg_view(X.mT),
+        "not tracked": lambda X: X.detach().mT,
+    }
+
+    @pytest.mark.parametrize("matrix", [lambda: learned(3, 4), lambda: 2 * learned(3, 4)], ids=["leaf", "node"])
+    @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+    def test_a_transpose_with_a_part_of_its_own_has_its_own_gradient(self, other, matrix):
+        X, Y = matrix(), matrix()
+        X.retain_grad(), Y.retain_grad()
+        for one, multiply in ((X, OPERATOR), (Y, torch.matmul)):
+            view = other(one)
+            for A, B in ((one, view), (view, one)):
+                multiply(A, B).sin().sum().backward(retain_graph=True)
+            one.kept = view.grad if view.is_leaf or view.retains_grad else None
         equal(X.grad, Y.grad)
-        if A.is_leaf or A.retains_grad:
-            equal(A.grad, B.grad)
+        assert X.kept is Y.kept is None or torch.allclose(X.kept, Y.kept)
+
+    WATCHERS = {  # noqa: RUF012
+        "a hook": lambda V, see: V.register_hook(see),
+        "a hook of its node": lambda V, see: V.grad_fn.register_hook(lambda inputs, _: (see(inputs[0]),)),
+        "a hook before its node": lambda V, see: V.grad_fn.register_prehook(lambda outputs: (see(outputs[0]),)),
+        "a hook of several": lambda V, see: torch.autograd.graph.register_multi_grad_hook([V], lambda g: see(g[0])),
+    }
+
+    @pytest.mark.parametrize("gone", [False, True])
+    @pytest.mark.parametrize("when", ["before", "after"])
+    @pytest.mark.parametrize("watch", WATCHERS.values(), ids=WATCHERS)
+    def test_what_watches_a_transpose_sees_its_gradient(self, watch, when, gone):
+        X, Y = learned(3, 4), learned(3, 4)
+        seen = {}
+        for one, multiply in ((X, OPERATOR), (Y, torch.matmul)):
+            view, gradients = one.mT, seen.setdefault(multiply, [])
+
+            def see(gradient, gradients=gradients):
+                gradients.append(gradient.clone())
+                return 3 * gradient
+
+            if when == "before":
+                watch(view, see)
+            result = multiply(one, view).cos().sum()
+            if when == "after":
+                watch(view, see)
+            if gone:
+                del view
+            result.backward()
+        equal(X.grad, Y.grad)
+        [found], [wanted] = seen.values()
+        equal(found, wanted)
+
+    def test_the_gradient_of_a_transpose_can_be_asked_for_after_the_product(self):
+        X = learned(3, 4)
+        view = X.mT
+        result = OPERATOR(X, view).sum()
+        ones = torch.ones(3, 3)
+        of_x, of_view = torch.autograd.grad(result, (X, view), retain_graph=True)
+        equal(of_x, 2 * ones @ X)
+        equal(of_view, X.mT @ ones)
+        equal(torch.autograd.grad(result, view, retain_graph=True)[0], X.mT @ ones)
+        view.retain_grad()
+        result.backward(retain_graph=True)
+        equal(view.grad, X.mT @ ones)
+        del view
+        equal(torch.autograd.grad(result, X)[0], 2 * ones @ X)
+
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_a_matrix_whose_memory_is_another_one_since_it_was_transposed(self, when):
+        X, Y = learned(3, 4), learned(3, 4)
+        for one, multiply in ((X, OPERATOR), (Y, torch.matmul)):
+            view = one.mT
+            if when == "before":
+                one.data = values(4, 3).mT.contiguous() + 1
+            result = multiply(one, view)
+            del view
+            if when == "after":
+                one.data = values(4, 3).mT.contiguous() + 1
+            (result * torch.arange(9.0).reshape(3, 3)).sum().backward()
+            one.product = result.detach()
+        equal(X.product, Y.product)
+        equal(X.grad, Y.grad)
+
+    def test_a_matrix_that_was_changed_since_is_noticed(self):
+        X = 2 * learned(3, 4)
+        result = OPERATOR(X, X.mT)
+        X.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            result.sum().backward()
+
+    def test_saved_tensors_that_are_kept_elsewhere(self):
+        X, Y = learned(3, 4), learned(3, 4)
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: x.numpy(force=True).copy(), torch.from_numpy):
+            for one, multiply in ((X, OPERATOR), (Y, torch.matmul)):
+                multiply(one, one.mT).cos().sum().backward()
+        equal(X.grad, Y.grad)
+
+    def test_second_derivatives_of_a_transpose_that_is_watched(self):
+        X, Y = learned(3, 4), learned(3, 4)
+        for one, multiply in ((X, OPERATOR), (Y, torch.matmul)):
+            view = one.mT
+            view.register_hook(lambda g: -g)
+            [first] = torch.autograd.grad(multiply(one, view).pow(3).sum(), one, create_graph=True)
+            first.square().sum().backward()
+        equal(X.grad / 1000, Y.grad / 1000)
 
     def test_a_declared_result(self):
         S = values(5, 5)
@@ -351,6 +475,40 @@ class TestSymmetry:
         S = S + S.mT
         found = torch.func.vmap(lambda s: OPERATOR(s, S[0], symmetric=True))(S)
         assert torch.equal(found, found.mT) and found.shape == (4, 3, 3)
+
+    @pytest.mark.parametrize("backend", ["host", "sim"])
+    @pytest.mark.parametrize("needs", [True, False])
+    @pytest.mark.parametrize("how", [{}, {"precision": "fp16x3"}, {"batch_invariant": True}], ids=str)
+    @pytest.mark.parametrize("n", [1, 20])
+    def test_a_declared_batch_that_shares_a_factor(self, n, how, needs, backend, monkeypatch):
+        """Each of its results is symmetric; those of one product of more rows would not be."""
+        if backend == "host" and "batch_invariant" in how:
+            pytest.skip("NumPy promises no order")
+        monkeypatch.setenv("FASTSGEMM_DEVICE", backend)
+        S = values(n, n) / n
+        S = S + S.T
+        many = torch.stack([k * S @ S + torch.eye(n) for k in range(3)]).requires_grad_(needs)
+        for A, B in ((many, S), (S, many), (many, S[None]), (S.expand(3, n, n), many)):
+            found = sgemm(A, B, symmetric=True, **how)
+            equal(found, A @ B)
+            assert torch.equal(found, found.mT)
+            by_vmap = torch.func.vmap(
+                lambda a, b: OPERATOR(a, b, symmetric=True, **how),
+                tuple(0 if x.dim() > 2 and len(x) > 1 else None for x in (A, B)),
+            )(*[x[0] if len(x) == 1 < x.dim() == 3 else x for x in (A, B)])
+            assert torch.equal(by_vmap, found)
+        if needs:
+            equal(*(torch.autograd.grad(f(many, S).sin().sum(), many)[0]
+                    for f in (lambda a, b: sgemm(a, b, symmetric=True, **how), torch.matmul)))  # fmt: skip
+
+    def test_results_that_are_not_square_are_refused_whatever_one_product_would_be(self):
+        for A, B in (((3, 2, 5), (5, 6)), ((3, 3, 5), (5,)), ((5,), (2, 5, 2))):
+            for make in (values, learned):
+                with pytest.raises(ShapeError, match="as many rows of A as columns of B"):
+                    sgemm(make(*A), make(*B), symmetric=True)
+        torch._dynamo.reset()  # else the recompilations of other tests count, after which it is not traced
+        with pytest.raises(RuntimeError, match="symmetric=True needs a square result"):
+            torch.compile(lambda a, b: sgemm(a, b, symmetric=True), backend="eager")(values(3, 2, 5), values(5, 6))
 
 
 class TestCompilers:

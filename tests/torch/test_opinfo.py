@@ -24,7 +24,7 @@ def test_a_wrong_product_is_noticed(operators, on_host, monkeypatch):
     import fastsgemm.torch.products as products
 
     real = products.on_host
-    monkeypatch.setattr(products, "on_host", lambda a, b, c, alpha, *rest: real(a, b, c, 2 * alpha, *rest))
+    monkeypatch.setattr(products, "on_host", lambda views, alpha, *rest: real(views, 2 * alpha, *rest))
     mm = next(operator for operator in operators if operator.name == "mm")
     with pytest.raises(AssertionError):
         opinfo_samples.run(mm, "cpu")

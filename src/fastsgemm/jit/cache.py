@@ -1,4 +1,4 @@
-"""The user's cache of compiled kernels: one file per kernel, named by the digest of its key.
+"""The user's cache of compiled code: one file per kernel or host library, named by the digest of its key.
 
 No failure of the cache makes a call fail. The kernel is compiled instead, and one warning per process states why.
 
@@ -22,8 +22,8 @@ from fastsgemm.progress import warn
 
 _DIGEST = 32  # bytes of SHA-256, appended to the cubin: ELF readers ignore bytes after the end
 _MAX_BYTES = 256 * 1024 * 1024  # of all entries together; beyond that the least recently used are removed
-_ENTRY = re.compile(r"[0-9a-f]{64}\.cubin")
-_PART = re.compile(r"[0-9a-f]{64}\.cubin.*\.part")  # left by a process that was killed while writing, if it is old
+_ENTRY = re.compile(r"[0-9a-f]{64}\.(cubin|so)")
+_PART = re.compile(r"[0-9a-f]{64}\.(cubin|so).*\.part")  # left by a process that was killed while writing, if it is old
 _PART_SECONDS = 3600.0
 
 _warned = False

@@ -1,4 +1,4 @@
-"""What this machine has: devices, driver, NVRTC, kernel cache, and the tuning record that `sgemm` would use."""
+"""What this machine has: devices, driver, NVRTC, PyTorch, kernel cache, and the tuning record that `sgemm` uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastsgemm.geometry import variants
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.heuristics.database_entries import Record
-from fastsgemm.jit import cache
+from fastsgemm.jit import cache, torch_library
 from fastsgemm.problem import Problem, spell
 from fastsgemm.rungs import Rung
 
@@ -59,6 +59,7 @@ class Info:
     simulated: str | None  # name of the simulated device if `backend` is `sim`, else None
     driver: str | None
     nvrtc: str | None
+    pytorch: str | None  # its version, and whether its launcher is compiled
     devices: tuple[DeviceRow, ...]
     cache_folder: str | None
     cache_kernels: int
@@ -79,6 +80,7 @@ class Info:
         rows += [
             ("driver", self.driver or "none"),
             ("NVRTC", self.nvrtc or "none"),
+            ("PyTorch", self.pytorch or "none"),
             (
                 "kernel cache",
                 f"{self.cache_folder} ({kernels})" if self.cache_folder else "none: there is no home folder",
@@ -127,6 +129,7 @@ def collect(problem: Problem) -> Info:
         simulated=simulated.name if simulated else None,
         driver=driver_text(),
         nvrtc=nvrtc,
+        pytorch=torch_library.described(),
         devices=devices,
         cache_folder=None if (folder := cache.folder()) is None else str(folder),
         cache_kernels=kernels,
@@ -155,9 +158,9 @@ def _or_note(notes: list[str], look: Callable[[], T]) -> T | None:
 
 
 def _simulated() -> DeviceTraits:
-    from fastsgemm.known_devices import find, wanted  # other calls do not need it
+    from fastsgemm.known_devices import simulated  # other calls do not need it
 
-    return find(wanted())
+    return simulated()
 
 
 def _kernels() -> tuple[int, int]:

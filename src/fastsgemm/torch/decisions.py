@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fastsgemm.call.arrays import HOST
+from fastsgemm.call.driver import LoadedPlan
 from fastsgemm.geometry.layout import Meta, row_major
 from fastsgemm.problem import MAX_EXTENT
 from fastsgemm.torch.products import meta
@@ -21,7 +21,6 @@ from fastsgemm.torch.products import meta
 HALVES = torch.bfloat16, torch.float16
 TF32 = "TF32 is allowed"
 OVERLAP = "the output shares memory with an operand"
-CAPTURE = "first call of this problem, inside a CUDA graph capture"
 SCALAR = "alpha or beta is no float32 number"
 NO_MEMORY = "an operand without memory"
 
@@ -29,32 +28,26 @@ NO_MEMORY = "an operand without memory"
 class Decision:
     """What is done with operands like these."""
 
-    __slots__ = (
-        *("metas", "shape", "strides", "gpu", "plan", "ordinal"),
-        *("problem", "flops", "reason", "calls", "other_ends"),
-    )
+    __slots__ = ("ends", "flops", "metas", "number", "ordinal", "plan", "problem", "reason", "shape")
 
     def __init__(self, problem: str, flops: int = 0, reason: str = "") -> None:
         self.problem = problem  # their shapes, for the report
         self.flops = flops  # of one call
         self.reason = reason  # why the call is passed on; empty if it is replaced
-        self.calls = 0  # that came to this end; threads that count at the same time may lose one
-        # How many calls had another end, by reason and note: those that depend on more than the operands' kinds.
-        self.other_ends: dict[tuple[str, str], int] = {}
-        self.gpu: Any = None  # the device; None for the host, and before the first call
-        self.plan: Any = None  # what is launched; None for the host, and before the first call
+        self.number = 0  # among the decisions of its override
+        # How many calls there were, by reason and note. The usual reason is that of the decision; others depend on more
+        # than the operands' kinds. Threads that count at the same time may lose a call.
+        self.ends: dict[tuple[str, str], int] = {}
+        self.plan: LoadedPlan | None = None  # what is launched; None for the host, and before the first call
         self.ordinal = HOST
         # Of A, of B, of what is written and, where C is another tensor than that, of C: all but their addresses.
         self.metas: tuple[Meta, ...] = ()
         self.shape: tuple[int, ...] = ()  # of a new result
-        self.strides: tuple[int, ...] = ()
 
-    def count(self, reason: str, note: str = "") -> None:
-        """Count a call that was passed on for this reason or, if it is empty, computed in a way that needs a note."""
-        if reason == self.reason and not note:
-            self.calls += 1
-        else:
-            self.other_ends[reason, note] = self.other_ends.get((reason, note), 0) + 1
+    def count(self, reason: str, note: str = "", calls: int = 1) -> None:
+        """Count calls that were passed on for this reason or, if it is empty, computed; a note says in which way."""
+        if calls:
+            self.ends[reason, note] = self.ends.get((reason, note), 0) + calls
 
 
 @dataclass(frozen=True)
@@ -88,9 +81,8 @@ def make(
     if reason:
         return Decision(problem, flops, reason)
     decision = Decision(problem, flops)
-    decision.shape, decision.strides = shape, row_major(shape)
-    decision.ordinal = a.get_device()
-    new = Meta(shape, decision.strides, device=a.get_device())
+    decision.shape, decision.ordinal = shape, a.get_device()
+    new = Meta(shape, row_major(shape), device=a.get_device())
     others = [c] if c is not None and (out is None or not same(c, out)) else []
     decision.metas = (meta(a), meta(b), new if out is None else meta(out), *map(meta, others))
     return decision

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fastsgemm.torch import sharding
 from fastsgemm.torch.operator import LIBRARY  # noqa: F401  (the operator is registered)
 from fastsgemm.torch.products import DTYPES
 
@@ -41,6 +42,8 @@ def linear_fp32(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, precis
     --------
     >>> gate = fastsgemm.torch.linear_fp32(hidden, router.weight)  # doctest: +SKIP
     """
+    if type(x) is not Tensor:  # in inference mode the operator is not asked before DTensor is
+        sharding.register()
     rows = x.flatten(0, -2) if x.dim() > 1 else x.unsqueeze(0)  # without -1: K may be 0
     if bias is None:
         result = _sgemm(rows, weight.mT, precision=precision)

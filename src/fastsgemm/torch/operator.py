@@ -14,6 +14,7 @@ every order, and forward-mode derivatives exist, too.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -26,10 +27,11 @@ from fastsgemm.call import checks
 from fastsgemm.call.arrays.library import IN_TRACE, wrong_dtype
 from fastsgemm.call.arrays.torch import freed
 from fastsgemm.call.checks import needs_precision
+from fastsgemm.call.driver import LoadedPlan
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.problem import MAX_EXTENT
 from fastsgemm.request import Request, resolve
-from fastsgemm.torch import products
+from fastsgemm.torch import launcher, products, sharding
 
 LIBRARY = torch.library.Library("fastsgemm", "DEF")
 LIBRARY.define(
@@ -113,9 +115,14 @@ def _require_batch(name: str, shape: Sequence[Any], A: Sequence[Any]) -> None:
 # What implements the operator takes A, B, alpha, beta and C, as far as they are given, and `how` by name.
 
 
-def _product(
+def _product(*operands: Any, **how: Any) -> Tensor:
+    return _product_and_plan(*operands, **how)[0]
+
+
+def _product_and_plan(
     A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **how: Any
-) -> Tensor:
+) -> tuple[Tensor, LoadedPlan | None]:
+    """Return the result and, where it was computed on a device, its plan."""
     shape = _shape(A, B, beta, C, **how)
     request = resolve(**how)
     try:
@@ -124,17 +131,19 @@ def _product(
             checks.result_shape(A.shape, B.shape)  # it says so
         result = A.new_empty(shape, dtype=torch.float32)
         if result.numel() == 0:
-            return result
+            return result, None
         if A.numel() == 0:
-            return result.copy_(C).mul_(beta32) if C is not None and beta32 else result.zero_()
+            return (result.copy_(C).mul_(beta32) if C is not None and beta32 else result.zero_()), None
         for name, x in (("A", A), ("B", B)) if C is None else (("A", A), ("B", B), ("C", C)):
             if freed(x, x.data_ptr()):
                 raise RuntimeError(f"sgemm: {name} has no memory: it was freed")
-        products.multiply(A, B, C if beta32 else None, alpha32, beta32, request, result)
+        plan = products.multiply(A, B, C if beta32 else None, alpha32, beta32, request, result)
+        if C is not None and not beta32:
+            plan = None  # it has no place for C, which other calls like this one may read
     except FastsgemmError as error:
         shapes = f"sgemm of {tuple(A.shape)} and {tuple(B.shape)} on {A.device}"
         raise products.named(error, shapes) from error
-    return result
+    return result, plan
 
 
 def _fake(A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **how: Any) -> Tensor:
@@ -150,6 +159,65 @@ def _of_derivatives(how: _How) -> _How:
     return {name: value for name, value in how.items() if name != "symmetric"}
 
 
+_PLAIN = (Tensor, torch.nn.Parameter)
+_TRANSPOSITIONS = ("TransposeBackward0", "PermuteBackward0", "TBackward0")  # nodes of the graph
+
+
+class _TransposedView:
+    """A view of one factor, transposed, that is the other factor, and whose gradient flows straight to the first.
+
+    The gradients of both factors are then one product, if nobody else sees the gradient of the view: there are no hooks
+    of it, registered before the product or after, and it is gone, so that its gradient cannot be asked for.
+    """
+
+    def __init__(self, view: Tensor, of_a: bool) -> None:
+        self._view, self.of_a = weakref.ref(view), of_a  # whether it is a view of A
+        node: Any = view.grad_fn
+        handles = [register(_no_hook) for register in (view.register_hook, node.register_hook, node.register_prehook)]
+        # Whatever is registered later is put into the same dictionaries, which belong to the graph.
+        self._hooks = [handle.hooks_dict_ref() for handle in handles]
+        for handle in handles:
+            handle.remove()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody may see its gradient."""
+        return self._view() is not None or any(self._hooks)
+
+    def used(self, saved: Tensor) -> Tensor:
+        """Return the view where it is there as it was saved, else what was saved, for gradients of gradients."""
+        view = self._view()
+        return saved if view is None or view.data_ptr() != saved.data_ptr() else view
+
+
+def _no_hook(*_: Any) -> None:
+    """Be registered, to see which hooks there are."""
+
+
+def _transposed_view(A: Tensor, B: Tensor) -> _TransposedView | None:
+    """Return the factor that is a view of the other one, transposed, as in ``X @ X.mT``; None where that isn't certain.
+
+    Between the two, autograd has only the transposition. A function that returns its input, or a view of it, has a
+    backward of its own; so has a factor that has another memory since ``X.data = ...``, or that is negated lazily.
+    """
+    base, view = (A, B) if B._base is A else (B, A)
+    if view._base is not base or type(A) not in _PLAIN or type(B) not in _PLAIN or torch.compiler.is_compiling():
+        return None
+    if A.shape != B.mT.shape or A.stride() != B.mT.stride():
+        return None
+    if A.data_ptr() != B.data_ptr() or A.is_neg() or B.is_neg():
+        return None
+    node = view.grad_fn
+    if node is None or node.name() not in _TRANSPOSITIONS:
+        return None
+    [(source, number)] = node.next_functions
+    if base.grad_fn is None:
+        straight = getattr(source, "variable", None) is base
+    else:
+        straight = source is base.grad_fn and number == base.output_nr
+    return _TransposedView(view, base is A) if straight else None
+
+
 class _Differentiable(torch.autograd.function._SingleLevelFunction):
     """The operator with its derivatives: linear in A, in B and in C.
 
@@ -160,7 +228,9 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
     apply: ClassVar[Callable[..., Any]]
 
     @staticmethod
-    def forward(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, how: _How) -> Tensor:
+    def forward(
+        A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, how: _How, view: _TransposedView | None
+    ) -> Tensor:
         if not torch._C._are_functorch_transforms_active():
             return _below_autograd(A, B, alpha, beta, C, how)
         # `apply` turned both off, but the outer levels of torch.func still have to see this product.
@@ -169,8 +239,13 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        A, B, ctx.alpha, ctx.beta, _, how = inputs
+        A, B, ctx.alpha, ctx.beta, _, how, ctx.view = inputs
         ctx.how, ctx.dtypes = _of_derivatives(how), (A.dtype, B.dtype)
+        if ctx.view is not None:  # another view is saved: as long as this one is there, its gradient may be asked for
+            with torch.enable_grad():
+                A, B = (A, A.mT) if ctx.view.of_a else (B.mT, B)
+            ctx.save_for_backward(A, B)
+            return
         of_a, of_b, *_ = ctx.needs_input_grad  # the gradient of one factor needs the other
         ctx.save_for_backward(A if of_b else None, B if of_a else None)
         ctx.save_for_forward(A, B)
@@ -178,18 +253,23 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         A, B = ctx.saved_tensors
-        of_a, of_b, *_, of_c, _ = ctx.needs_input_grad
-        return (
-            _sgemm(gradient, B.mT, ctx.alpha, **ctx.how).to(ctx.dtypes[0]) if of_a else None,
-            _sgemm(A.mT, gradient, ctx.alpha, **ctx.how).to(ctx.dtypes[1]) if of_b else None,
-            None,
-            None,
-            ctx.beta * gradient if of_c else None,
-            None,
-        )
+        of_a, of_b, *_, of_c, _, _ = ctx.needs_input_grad
+        a = b = None
+        if ctx.view is not None and not ctx.view.is_watched and A.data_ptr() == B.data_ptr():
+            both = gradient + gradient.mT
+            if ctx.view.of_a:
+                a = _sgemm(both, A, ctx.alpha, **ctx.how).to(A.dtype)
+            else:
+                b = _sgemm(B, both, ctx.alpha, **ctx.how).to(B.dtype)
+        else:
+            if ctx.view is not None:
+                A, B = (A, ctx.view.used(B)) if ctx.view.of_a else (ctx.view.used(A), B)
+            a = _sgemm(gradient, B.mT, ctx.alpha, **ctx.how).to(ctx.dtypes[0]) if of_a else None
+            b = _sgemm(A.mT, gradient, ctx.alpha, **ctx.how).to(ctx.dtypes[1]) if of_b else None
+        return a, b, None, None, ctx.beta * gradient if of_c else None, None, None
 
     @staticmethod
-    def jvp(ctx: Any, a: Tensor | None, b: Tensor | None, alpha: None, beta: None, c: Tensor | None, _: None) -> Any:
+    def jvp(ctx: Any, a: Tensor | None, b: Tensor | None, alpha: None, beta: None, c: Tensor | None, *_: None) -> Any:
         A, B = ctx.saved_tensors
         parts = [] if c is None or ctx.beta == 0.0 else [ctx.beta * c]
         if a is not None:
@@ -197,46 +277,6 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
         if b is not None:
             parts.append(_sgemm(A, b, ctx.alpha, **ctx.how))
         return sum(parts[1:], parts[0]) if parts else A.new_zeros((*A.shape[:-1], B.shape[-1]), dtype=torch.float32)
-
-
-class _Gram(torch.autograd.Function):
-    """The operator where B is A transposed, as a function of A alone: its gradient is one product."""
-
-    @staticmethod
-    def forward(ctx: Any, A: Tensor, alpha: float, beta: float, C: Tensor | None, how: _How) -> Tensor:
-        ctx.save_for_backward(A)
-        ctx.alpha, ctx.beta, ctx.how = alpha, beta, _of_derivatives(how)
-        return _below_autograd(A, A.mT, alpha, beta, C, how)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        [A] = ctx.saved_tensors
-        of_a, _, _, of_c, _ = ctx.needs_input_grad
-        return (
-            _sgemm(gradient + gradient.mT, A, ctx.alpha, **ctx.how).to(A.dtype) if of_a else None,
-            None,
-            None,
-            ctx.beta * gradient if of_c else None,
-            None,
-        )
-
-
-_PLAIN = (Tensor, torch.nn.Parameter)
-
-
-def _is_gram(A: Tensor, B: Tensor) -> bool:
-    """Whether one is the other transposed for autograd, too, as in ``X @ X.mT``: a view that nothing else waits for.
-
-    B has no part of its own in the graph of the product then: no hook of it may run, and its gradient is not kept.
-    """
-    if type(A) not in _PLAIN or type(B) not in _PLAIN or torch.compiler.is_compiling():
-        return False
-    if A.dim() != B.dim() or A.shape != B.mT.shape or A.stride() != B.mT.stride():
-        return False
-    view, base = (B, A) if B._base is A else (A, B)
-    if view._base is not base or view._backward_hooks or view.retains_grad or view.grad_fn is None:
-        return False
-    return view.storage_offset() == base.storage_offset()
 
 
 def _apply(*operands: Any) -> Any:
@@ -255,12 +295,13 @@ def _below_autograd(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor |
 def _with_gradient(
     A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **how: Any
 ) -> Tensor:
+    if type(A) not in _PLAIN or type(B) not in _PLAIN:
+        sharding.register()
     tracked = torch.is_grad_enabled() and (A.requires_grad or B.requires_grad or (C is not None and C.requires_grad))
     if tracked or forward_ad._current_level >= 0:
         plain = forward_ad._current_level < 0 and not torch._C._are_functorch_transforms_active()
-        if plain and A.requires_grad and _is_gram(A, B):
-            return _Gram.apply(A, alpha, beta, C, how)
-        return _apply(A, B, alpha, beta, C, how)
+        view = _transposed_view(A, B) if plain and A.requires_grad and B.requires_grad else None
+        return _apply(A, B, alpha, beta, C, how, view)
     return _below_autograd(A, B, alpha, beta, C, how)
 
 
@@ -303,6 +344,7 @@ def _repeated(x: Tensor, size: int) -> Tensor:
     return x.unsqueeze(0).expand(size, *x.shape)
 
 
+launcher.serve(_product_and_plan)
 LIBRARY.impl("sgemm", _product, "CPU")
 LIBRARY.impl("sgemm", _product, "CUDA")
 LIBRARY.impl("sgemm", _with_gradient, "Autograd")
@@ -341,6 +383,8 @@ def sgemm(request: Request, A: Tensor, B: Tensor, alpha: float, beta: float, C: 
     checks.one_device({name: "the host" if x.is_cpu else str(x.device) for name, x in operands.items()})
     if not torch.compiler.is_compiling():
         checks.result_shape(A.shape, B.shape, None if C is None else C.shape)
+        if request.symmetric:
+            checks.square(A.shape, B.shape)
     if C is not None:
         _check_written(C, A, B)
     a = A.unsqueeze(0) if A.dim() == 1 else A
@@ -350,7 +394,7 @@ def sgemm(request: Request, A: Tensor, B: Tensor, alpha: float, beta: float, C: 
     if C is not None and torch.compiler.is_compiling():
         fits = len(C.shape) == len(shape) and all(one == other for one, other in zip(C.shape, shape, strict=True))
         _require(fits, lambda: f"sgemm: C must have shape {shape}, got {tuple(C.shape)}")
-    if a.dim() > 2 and b.dim() == 2:  # one product of more rows
+    if a.dim() > 2 and b.dim() == 2 and not request.symmetric:  # one product of more rows
         a = a.flatten(0, -2)
     elif batch:
         a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fastsgemm.call import checks, driver
 from fastsgemm.call.arrays import HOST, View
 from fastsgemm.call.arrays.library import KINDS, at_address
 from fastsgemm.call.arrays.torch import dtypes_of
+from fastsgemm.call.driver import LoadedPlan
 from fastsgemm.errors import DeviceMemoryError, FastsgemmError
 from fastsgemm.geometry.layout import Meta
 from fastsgemm.request import Request, of_call
@@ -51,14 +53,13 @@ def gpu_of(ordinal: int) -> Gpu | None:
     return first_use.opened.get(ordinal) or first_use.open_device(ordinal, lambda: current_stream(ordinal))
 
 
-def on_host(a: View, b: View, c: View, alpha: float, beta: float, request: Request, source: View | None = None) -> None:
+def on_host(views: Sequence[View], alpha: float, beta: float, request: Request) -> None:
     """Compute C <- alpha * A @ B + beta * C on host memory, as `fastsgemm.sgemm` does with host arrays.
 
-    With `source`, that is read in place of C.
+    The views are those of A, B, what is written and, if that is another array, C.
     """
-    out = _array(c)
-    read = out if source is None else _array(source)
-    host.sgemm(of_call(request, output="out"), _array(a), _array(b), read, alpha, beta, out)
+    a, b, out, *source = map(_array, views)
+    host.sgemm(of_call(request, output="out"), a, b, source[0] if source else out, alpha, beta, out)
 
 
 def _array(x: View) -> np.ndarray:
@@ -67,26 +68,32 @@ def _array(x: View) -> np.ndarray:
     return at_address(address, of.shape, of.strides, kind=KINDS[of.dtype])
 
 
-def multiply(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, request: Request, out: Tensor) -> None:
-    """Compute out <- alpha * A @ B + beta * C for plain float32 tensors that have memory; `out` is new."""
-    views = view(a), view(b), view(out)
-    source = None if c is None else view(c)
-    gpu = gpu_of(out.get_device())
-    if gpu is None:
-        on_host(*views, alpha, beta, request, source)
-        return
-    switched = gpu.enter()
-    try:
-        operands = views if source is None else (*views, source)
-        run = partial(driver.multiply, gpu, stream_of(gpu), request, operands, alpha, beta)
+def on_device(gpu: Gpu, views: Sequence[View], alpha: float, beta: float, request: Request) -> LoadedPlan:
+    """Compute C <- alpha * A @ B + beta * C on PyTorch's current stream of a device, and return the plan.
+
+    The views are those of A, B, what is written and, if that is another array, C.
+    """
+    with device.current(gpu):
         try:
-            run()
+            return driver.multiply(gpu, stream_of(gpu), request, views, alpha, beta)
         except DeviceMemoryError:
             empty_cache(gpu.ordinal)
-            run()
-    finally:
-        if switched:
-            gpu.leave()
+            return driver.multiply(gpu, stream_of(gpu), request, views, alpha, beta)
+
+
+def multiply(
+    a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, request: Request, out: Tensor
+) -> LoadedPlan | None:
+    """Compute out <- alpha * A @ B + beta * C for plain tensors that have memory, of which `out` is new.
+
+    Return the plan; None on the host.
+    """
+    views = [view(x) for x in (a, b, out, *([] if c is None else [c]))]
+    gpu = gpu_of(out.get_device())
+    if gpu is None:
+        on_host(views, alpha, beta, request)
+        return None
+    return on_device(gpu, views, alpha, beta, request)
 
 
 def empty_cache(ordinal: int) -> None:
@@ -96,6 +103,22 @@ def empty_cache(ordinal: int) -> None:
     """
     if ordinal == HOST or not device.is_capturing(current_stream(ordinal)):
         torch.cuda.empty_cache()
+
+
+_prepared = threading.local()
+
+
+def prepare_to_pass_on(ordinal: int) -> None:
+    """Make cuBLAS ready for the first call of this thread that is passed on.
+
+    PyTorch's own products make it ready while a program warms up for a capture, which the switch's do not. Within a
+    capture it can only be made ready in relaxed mode.
+    """
+    ready: set[int] = _prepared.__dict__.setdefault("devices", set())
+    if ordinal != HOST and ordinal not in ready:
+        ready.add(ordinal)
+        with torch.cuda.device(ordinal), device.relaxed_capture():
+            torch.cuda.current_blas_handle()
 
 
 def stream_of(gpu: Gpu) -> int:

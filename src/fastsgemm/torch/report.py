@@ -40,10 +40,15 @@ class Report:
     ----------
     lines : tuple of Line
         By operator, problem and reason, those with most FLOPs first.
+    slower : str
+        Why calls took the way through Python, which costs some microseconds more; empty if they did not.
+    unseen : str
+        Which products the switch could not see, as far as that is known; usually empty.
     """
 
-    def __init__(self, lines: Iterable[Line]) -> None:
-        self.lines = tuple(sorted(lines, key=lambda line: (-line.flops, -line.calls, line.operator)))
+    def __init__(self, lines: Iterable[Line], slower: str = "", unseen: str = "") -> None:
+        self.slower, self.unseen = slower, unseen
+        self.lines = tuple(sorted(lines, key=lambda line: (-line.flops, -line.calls, line.operator, line.reason)))
 
     @property
     def replaced(self) -> tuple[Line, ...]:
@@ -87,7 +92,9 @@ class Report:
         for (operator, reason, note), (calls, flops) in ordered:
             why = f"passed on: {reason}" if reason else note
             shown.append(f"  {operator:{width}}  {_number(calls, 'call'):>15}  {_flop(flops):>12}  {why}")
-        return "\n".join([head, *(line.rstrip() for line in shown)])
+        last = [f"each call took some microseconds more in Python: {self.slower}"] if self.slower else []
+        last += [self.unseen] if self.unseen else []
+        return "\n".join([head, *(line.rstrip() for line in shown), *last])
 
 
 def _number(count: int, what: str) -> str:

@@ -8,6 +8,7 @@ hold.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import warnings
 from collections import deque
@@ -22,7 +23,7 @@ import torch
 from fastsgemm import arguments
 from fastsgemm.errors import ArgumentError, DeviceError, MissingExtraError
 from fastsgemm.request import Request, resolve
-from fastsgemm.torch import compiled
+from fastsgemm.torch import launcher
 from fastsgemm.torch.overrides import Override
 from fastsgemm.torch.report import Report
 
@@ -31,16 +32,20 @@ from fastsgemm.torch.report import Report
 # The forms named dtype, which not every PyTorch has, multiply 16-bit factors and may have a float32 result.
 OPERATORS = {
     "mm": ("mm", "mm.out", "mm.dtype", "mm.dtype_out"),
-    "addmm": ("addmm", "addmm.out", "addmm_", "addmm.dtype", "addmm.dtype_out"),
+    "addmm": (
+        *("addmm", "addmm.out", "addmm_", "addmm.dtype", "addmm.dtype_out"),
+        *("_addmm_activation", "_addmm_activation.out"),  # the fast path of nn.TransformerEncoderLayer
+    ),
     "bmm": ("bmm", "bmm.out", "bmm.dtype", "bmm.dtype_out"),
     "baddbmm": ("baddbmm", "baddbmm.out", "baddbmm_", "baddbmm.dtype", "baddbmm.dtype_out"),
     "addmv": ("addmv", "addmv.out", "addmv_"),
     "dot": ("dot",),
 }
 _DEVICES = {"cuda": "CUDA", "cpu": "CPU"}  # and their dispatch keys
+_LAUNCHER_DEVICES = ("cuda",)  # whose products the launcher launches; NumPy multiplies on the host
 
-# Kernels of switches, also of those that are off: when a kernel is taken back, another thread may be about to call it
-# and wait for the GIL. It gets the GIL long before the switch has been turned another hundred times.
+# Python's kernels of switches, also of those that are off: when one is taken back, another thread may be about to call
+# it and wait for the GIL. It gets the GIL long before the switch has been turned another hundred times.
 _outliving: deque[Any] = deque(maxlen=2048)
 
 
@@ -61,8 +66,20 @@ class Switch:
             request.precision, request.batch_invariant, only, device,
         )  # fmt: skip
         self._request = request
-        self._overrides: list[Override] = []
-        self._library: Any = None
+        # Whether the launcher's kernels take the place of PyTorch's, or Python's do.
+        self._launched = device in _LAUNCHER_DEVICES and launcher.load()
+        self._key = _DEVICES[device]
+        self._overrides = [Override(form, request, device) for form in self._forms()]
+        self._library: Any = None  # of Python's kernels, while they are registered
+        self._others: dict[str, Any] = {}  # overrides of PyTorch's own, as they were when the kernels were registered
+
+    def _forms(self) -> list[str]:
+        return [
+            form
+            for operator in self.only
+            for form in OPERATORS[operator]
+            if _exists(form, self._key) and (".dtype" not in form or self._request.replaces_halves)
+        ]
 
     def report(self) -> Report:
         """Return what was replaced and what was passed on so far.
@@ -71,66 +88,116 @@ class Switch:
         -------
         Report
         """
-        return Report(line for override in self._overrides for line in override.lines())
+        if self is _current and self._launched:
+            launcher.collect()
+        slower = "" if self._launched or self.device not in _LAUNCHER_DEVICES else launcher.reason()
+        return Report((line for override in self._overrides for line in override.lines()), slower, _unseen())
 
-    def _on(self, previous: Switch | None) -> None:
-        """Register the kernels, above those of the switch that is on. If that fails, nothing has changed."""
-        key = _DEVICES[self.device]
-        if not self._overrides:
-            forms = [
-                form
-                for operator in self.only
-                for form in OPERATORS[operator]
-                if ".dtype" not in form or (self._request.replaces_halves and _exists(form, key))
-            ]
-            overridden = {} if previous is None or previous.device != self.device else previous._originals()
-            for form in forms:
-                original = overridden.get(form) or _kernel(form, key)
-                self._overrides.append(Override(form, original, self._request, self.device))
+    def _on(self) -> None:
+        """Register the kernels. If that fails, nothing has changed."""
+        if self._launched:
+            launcher.on(self._overrides, self._key)
+        else:
+            self._register()
+        self._others = _others()
+
+    def _register(self) -> None:
+        """Register Python's kernels."""
+        for override in self._overrides:
+            override.original = _Original(self, override)
         library = torch.library.Library("aten", "IMPL")
         with nullcontext() if _outliving else _without_warning():
             try:
                 for override in self._overrides:
-                    library.impl(override.name, override.function, key, allow_override=True)
-                    _outliving.append(torch.library.get_kernel(f"aten::{override.name}", key))
+                    library.impl(override.name, override.replacement, self._key, allow_override=True)
+                    _outliving.append(torch.library.get_kernel(f"aten::{override.name}", self._key))
             except BaseException:
                 library._destroy()  # all or nothing
                 raise
         self._library = library
 
     def _off(self) -> None:
-        self._library._destroy()
-        self._library = None
+        if self._launched:
+            launcher.off()
+        else:
+            self._library._destroy()
+            self._library = None
+
+    def _renew(self) -> None:
+        """Register the kernels again, because one that was there before them has been taken back by its owner."""
+        with _lock:
+            if self is _current:
+                self._off()
+                _renew_others(self._others)
+                self._on()
 
     def _release(self) -> None:
         """Keep of what was decided only what `report` needs, because the switch will not be on again."""
         for override in self._overrides:
             override.release()
 
-    @property
-    def functions(self) -> dict[str, Callable[..., Any]]:
-        """What is called in place of PyTorch's kernels, by operator and form."""
-        return {override.name: override.function for override in self._overrides}
-
-    def _originals(self) -> dict[str, Any]:
-        return {override.name: override.original for override in self._overrides}
-
     def __repr__(self) -> str:
-        state = "off" if self._library is None else "on"
         how = f"precision {self.precision!r}" + (", batch-invariant" if self.batch_invariant else "")
-        return f"<Switch {state}: {', '.join(self.only)} on {self.device}, {how}>"
+        return f"<Switch {'on' if self is _current else 'off'}: {', '.join(self.only)} on {self.device}, {how}>"
+
+
+def _unseen() -> str:
+    """Return which products of this process go past the switch, because they are called without the dispatcher."""
+    wrapper = getattr(sys.modules.get("torch._inductor.config"), "cpp_wrapper", False)
+    packages = "torch._inductor.package.package" in sys.modules
+    code = " and ".join(["inductor's C++ wrapper"] * bool(wrapper) + ["AOTInductor"] * packages)
+    return (
+        f"products in code of {code} are neither replaced nor counted: it calls PyTorch's kernels itself"
+        if code
+        else ""
+    )
 
 
 def _exists(form: str, key: str) -> bool:
-    """Return whether PyTorch has a kernel of an operator in this form: of those with a dtype, for CUDA only."""
+    """Return whether PyTorch has a kernel of an operator in this form: those with a dtype are for CUDA only."""
     name = f"aten::{form}"
     return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
 
 
-def _kernel(form: str, key: str) -> Any:
-    """Return the kernel of an operator as a function of its arguments."""
-    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
-    return partial(torch.library.get_kernel(f"aten::{form}", key).call_boxed, keys)
+def _renew_current() -> None:
+    """Do what `Switch._renew` does for the switch that is on; the launcher calls this."""
+    if _current is not None:
+        _current._renew()
+
+
+class _Original:
+    """The kernel of an operator before ours, called with the operator's arguments."""
+
+    def __init__(self, switch: Switch, override: Override) -> None:
+        self._switch, self._override = switch, override
+        keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, switch._key))
+        self._kernel = partial(torch.library.get_kernel(f"aten::{override.name}", switch._key).call_boxed, keys)
+
+    def __call__(self, *operands: Any, **named: Any) -> Any:
+        try:
+            return self._kernel(*operands, **named)
+        except RuntimeError as error:
+            if "SafeKernelFunction has been invalidated" not in str(error):
+                raise
+        self._switch._renew()
+        return self._override.original._kernel(*operands, **named)
+
+
+# PyTorch 2.12 and later override some operators themselves, from Python. `torch.backends.python_native` takes these
+# overrides back and registers them again, where each holds on to the kernel that it finds, which may be ours.
+
+
+def _others() -> dict[Any, Any]:
+    """Return PyTorch's own overrides that are registered, by operator and dispatch key."""
+    return dict(getattr(sys.modules.get("torch._native.registry"), "_aten_override_libs", {}))
+
+
+def _renew_others(before: dict[Any, Any]) -> None:
+    """Register anew those of PyTorch's own overrides that were not there `before`: each may hold a kernel of ours."""
+    registry: Any = sys.modules.get("torch._native.registry")
+    for key, library in _others().items():
+        if before.get(key) is not library:
+            registry._register_overrides_from_graph(*key, registry._graphs[key], filter_state=registry._filter_state)
 
 
 @contextmanager
@@ -149,6 +216,7 @@ class _Period:
     thread: int | None  # that of the block; None for the process
 
 
+launcher.serve_switch(_renew_current)
 _lock = threading.RLock()
 _process = _Period(None, None)
 _blocks: list[_Period] = []
@@ -213,8 +281,9 @@ def enable(
     ones. But PyTorch does not lock its table of kernels while a kernel is registered. So turn the switch on before
     threads begin to multiply, rather than in each of them.
 
-    **CUDA graphs.** A problem that is met for the first time while a stream is captured cannot be compiled there, and
-    is passed on. Warm up before the capture, as PyTorch advises anyway.
+    **The launcher.** Known products are launched by C++, which is compiled on first use, once per version of PyTorch,
+    in about ten seconds. Where there is no C++ compiler, one warning says so, and each product takes some microseconds
+    more in Python. ``FASTSGEMM_LAUNCHER=off`` prevents its use.
     """
     new = _checked(precision, batch_invariant, only, device)
     _set(new)
@@ -261,38 +330,45 @@ def enabled(
 
 
 class _Block(ContextDecorator):
-    """A block of `enabled`. Ctrl-C either finds it not begun, or ends it."""
+    """A block of `enabled`, which may be entered again before it has ended. Ctrl-C finds it not begun, or ends it."""
 
     def __init__(self, *settings: Any) -> None:
         self._settings = settings
+        self._periods: list[_Period] = []  # that have not ended
 
     def _recreate_cm(self) -> _Block:
         return _Block(*self._settings)  # for each call of a decorated function
 
     def __enter__(self) -> Switch:
         new = _checked(*self._settings)
-        self._period = _Period(new, threading.get_ident())
+        period = _Period(new, threading.get_ident())
+        self._periods.append(period)
         try:
-            _uninterrupted(self._begin)
+            _uninterrupted(lambda: self._begin(period))
             return new
         except BaseException:  # Python does not end a block that was not entered
-            _uninterrupted(self._end)
+            _uninterrupted(lambda: self._end(period))
             raise
 
     def __exit__(self, *_: object) -> None:
         try:
-            _uninterrupted(self._end)
+            period = self._periods[-1]
+            _uninterrupted(lambda: self._end(period))
         except KeyboardInterrupt:
-            _uninterrupted(self._end)
+            if "period" not in locals():  # it came before that was read
+                period = self._periods[-1]
+            _uninterrupted(lambda: self._end(period))
             raise
 
-    def _begin(self) -> None:
-        _blocks.append(self._period)
+    def _begin(self, period: _Period) -> None:
+        _blocks.append(period)
         _turn()
 
-    def _end(self) -> None:
-        if self._period in _blocks:
-            _blocks.remove(self._period)
+    def _end(self, period: _Period) -> None:
+        if period in self._periods:
+            self._periods.remove(period)
+        if period in _blocks:
+            _blocks.remove(period)
             _turn()
 
 
@@ -344,23 +420,33 @@ def _uninterrupted(change: Callable[[], None]) -> None:
 
 
 def _turn() -> None:
-    """Register the kernels of the settings that hold, then take back the others, so that no call is missed between."""
+    """Register the kernels of the settings that hold in place of the others. If that fails, the others stay."""
     global _current, _last
     previous, wanted = _current, (_blocks[-1] if _blocks else _process).switch
     if wanted is previous:
         return
+    # The launcher exchanges the kernels of one device itself, so that no call is missed between the two; but not where
+    # an override of PyTorch's own holds on to them.
+    stays = (
+        previous is not None and wanted is not None and previous._launched and wanted._launched
+        and previous.device == wanted.device and previous._others == _others()
+    )  # fmt: skip
+    if previous is not None and not stays:
+        previous._off()
+        _current = None
+        _renew_others(previous._others)
     if wanted is not None:
-        wanted._on(previous)
+        try:
+            wanted._on()
+        except BaseException:
+            if previous is not None and not stays:
+                previous._on()
+                _current = previous
+            raise
         _last = wanted
     _current = wanted
-    if wanted is None:
-        compiled.leave()
-    else:
-        compiled.take(wanted.functions, wanted.device)
-    if previous is not None:
-        previous._off()
-        if all(period.switch is not previous for period in (_process, *_blocks)):
-            previous._release()
+    if previous is not None and all(period.switch is not previous for period in (_process, *_blocks)):
+        previous._release()
 
 
 def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None, device: str) -> Switch:
@@ -378,9 +464,10 @@ def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None
     for operator in chosen:
         if not arguments.is_one_of(operator, OPERATORS):
             raise ArgumentError(f"only must name operators of {names}, got {operator!r}")
-    if device == "cuda" and not torch.cuda.is_available():
+    # `torch.cuda.is_available` would initialise CUDA, which a child that is forked later could then not use.
+    if device == "cuda" and torch.cuda.device_count() == 0:
         raise DeviceError(
-            f"PyTorch {torch.__version__} sees no CUDA device: torch.cuda.is_available() is False. Install a build for "
+            f"PyTorch {torch.__version__} sees no CUDA device: torch.cuda.device_count() is 0. Install a build for "
             "CUDA and look whether nvidia-smi finds a device; or, for a test without one, choose device 'cpu' "
             "(on the command line: --device cpu), which replaces the products of CPU tensors"
         )

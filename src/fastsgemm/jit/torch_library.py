@@ -1,0 +1,132 @@
+"""The library of PyTorch's launcher: what it is compiled from, for PyTorch as it is installed, which is not imported.
+
+The launcher itself is `fastsgemm.torch.launcher`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import runpy
+import sysconfig
+from pathlib import Path
+from typing import NamedTuple
+
+from fastsgemm.errors import DeviceError
+from fastsgemm.jit import host_compiler
+from fastsgemm.jit.host_compiler import Library
+from fastsgemm.progress import warn
+
+VARIABLE = "FASTSGEMM_LAUNCHER"
+_TESTED = ((2, 9), (2, 15))  # the first and the last version of PyTorch with which the launcher is used
+
+
+class PyTorch(NamedTuple):
+    """PyTorch as it is installed."""
+
+    folder: Path  # its headers and libraries are in it
+    version: str
+    revision: str
+    cuda: str | None  # CUDA's version; None for a build without it
+
+    @property
+    def what(self) -> str:
+        """What is compiled for it, in messages."""
+        return f"the launcher for PyTorch {self.version}"
+
+
+def installed() -> PyTorch | None:
+    """Return what is installed of PyTorch, or None."""
+    try:
+        spec = importlib.util.find_spec("torch")
+        if spec is None or not spec.origin:
+            return None
+        folder = Path(spec.origin).parent
+        said = runpy.run_path(str(folder / "version.py"))
+        return PyTorch(folder, str(said["__version__"]), str(said.get("git_version")), said.get("cuda"))
+    except (OSError, KeyError, ValueError):  # what is called torch is something else
+        return None
+
+
+def is_off() -> bool:
+    """Return whether the user wishes no launcher: ``FASTSGEMM_LAUNCHER`` is ``off``."""
+    return _wish() == "off"
+
+
+def _wish() -> str:
+    return os.environ.get(VARIABLE, "").strip().lower() or "auto"
+
+
+def check(pytorch: PyTorch) -> None:
+    """Raise `DeviceError` if the launcher is not used with this PyTorch, on this machine or as the user wishes."""
+    if _wish() != "auto":
+        raise DeviceError(f"{VARIABLE} is off" if is_off() else f"{VARIABLE} must be auto or off, got {_wish()!r}")
+    version = tuple(int(each) for each in re.findall(r"\d+", pytorch.version)[:2])
+    first, last = _TESTED
+    if not first <= version <= last:
+        tested = " to ".join(f"{major}.{minor}" for major, minor in _TESTED)
+        raise DeviceError(f"the launcher was tested with PyTorch {tested}, this is {pytorch.version}")
+    headers = _python_headers()
+    if not (headers / "Python.h").exists():
+        raise DeviceError(f"Python.h is not in {headers}; install the headers of Python (Debian: python3-dev)")
+
+
+def library(pytorch: PyTorch) -> Library:
+    """Return what the launcher for this PyTorch is compiled from."""
+    include = pytorch.folder / "include"
+    return Library(
+        sources=(host_compiler.source("torch_kernels.cpp"), host_compiler.source("torch_python.cpp")),
+        headers=(host_compiler.source("torch_launcher.h"), host_compiler.source("launcher.h")),
+        options=(
+            "-std=c++20", "-O1", "-DAT_PER_OPERATOR_HEADERS",
+            # What no header says belongs to the name of the library in the cache.
+            f"-DFOR_PYTORCH={pytorch.version}-{pytorch.revision}",
+            f"-DFOR_PYTHON={sysconfig.get_config_var('SOABI')}",
+            f"-isystem{include}", f"-isystem{include / 'torch' / 'csrc' / 'api' / 'include'}",
+            f"-isystem{_python_headers()}",
+        ),
+        links=(f"-L{pytorch.folder / 'lib'}", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"),
+    )  # fmt: skip
+
+
+def prepare() -> str:
+    """Compile the launcher into the cache if PyTorch is installed with CUDA.
+
+    Return PyTorch's version; empty if nothing was done. A failure is a warning, because calls work without it.
+    """
+    pytorch = installed()
+    if pytorch is None or pytorch.cuda is None:
+        return ""
+    try:
+        check(pytorch)
+        host_compiler.load(library(pytorch), pytorch.what, lambda path: None)
+    except DeviceError as error:
+        warn_of(error)
+        return ""
+    return pytorch.version
+
+
+def warn_of(reason: Exception) -> None:
+    """Say why there is no launcher, unless the user wishes none."""
+    if not is_off():
+        warn(f"PyTorch's products take the slower way through Python: {reason}")
+
+
+def described() -> str | None:
+    """Return PyTorch's version and whether its launcher is compiled, or why not; None if PyTorch is not installed."""
+    pytorch = installed()
+    if pytorch is None:
+        return None
+    if pytorch.cuda is None:
+        return f"{pytorch.version}, a build without CUDA"
+    try:
+        check(pytorch)
+        kept = host_compiler.is_kept(library(pytorch))
+    except DeviceError as error:
+        return f"{pytorch.version}, without the launcher: {error}"
+    return f"{pytorch.version}, the launcher is {'compiled' if kept else 'compiled at first use'}"
+
+
+def _python_headers() -> Path:
+    return Path(sysconfig.get_paths()["include"])
