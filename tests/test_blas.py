@@ -143,3 +143,29 @@ def test_refusals(operands, on_device):
         ShapeError, match=r"a must have 2 dimensions to be transposed, got \(2, 4, 4\)"
     ):  # .T has (4, 4, 2)
         blas.sgemm(1.0, np.ones((2, 4, 4), np.float32), np.ones((4, 4, 4), np.float32), trans_a=1)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("overwrite", [0, 1])
+@pytest.mark.parametrize("lower", [0, 1])
+@pytest.mark.parametrize("trans", [0, 1])
+def test_ssyrk_of_immutable_arrays(random, trans, lower, overwrite, traced):
+    """The result is new, and its other triangle is that of c."""
+    jax = pytest.importorskip("jax")
+    a, c = random(4, 6), random(6, 6) if trans else random(4, 4)
+    c[0, 1] = c[1, 0] = np.nan  # of which one is not read
+    options = {"trans": trans, "lower": lower}
+    for given, beta in (({}, 0.0), ({"c": c}, 0.0), ({"c": c}, 0.5)):
+        wanted = blas.ssyrk(1.5, a, beta, **given, **options)
+
+        def call(a, c=None, beta=beta):
+            return blas.ssyrk(1.5, a, beta, c, **options, overwrite_c=overwrite)
+
+        operands = [jax.numpy.asarray(x) for x in (a, *given.values())]
+        found = (jax.jit(call) if traced else call)(*operands)
+        assert isinstance(found, jax.Array)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+        if traced and given:
+            np.testing.assert_allclose(
+                jax.jit(lambda a, call=call: call(a, c))(operands[0]), wanted, rtol=1e-5, atol=1e-6
+            )

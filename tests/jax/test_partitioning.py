@@ -1,5 +1,7 @@
 """Products of which XLA gives each device a share, on two devices of the host."""
 
+import itertools
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +15,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import fastsgemm.jax
 from fastsgemm import sgemm
+from fastsgemm.errors import DeviceMismatchError
 from fastsgemm.jax import partitioning, product
 from fastsgemm.request import resolve
 
@@ -97,12 +100,22 @@ def test_a_symmetric_result_is_not_divided(mesh):
     assert DIVIDED not in lowered(jax.jit(lambda a, b: sgemm(a, b, symmetric=True)), sharded, a)
 
 
-@pytest.mark.parametrize("batched", [(0, None), (None, 0), (0, 0)])
+@pytest.mark.parametrize("batched", [(0, None), (None, 0), (0, 0), (1, None), (None, 1), (2, 0)])
 def test_a_batch_of_symmetric_results(batched):
-    operands = [array(3, 16, 16) if axis == 0 else array(16, 16) for axis in batched]
+    given = [array(16, 16) if axis is None else array(3, 16, 16) for axis in batched]
+    operands = [x if axis is None else jnp.moveaxis(x, 0, axis) for x, axis in zip(given, batched, strict=True)]
     f = jax.vmap(lambda a, b: sgemm(a, b, symmetric=True), batched)
-    assert OURS in lowered(jax.jit(f), *operands)
-    np.testing.assert_allclose(jax.jit(f)(*operands), np.matmul(*operands), rtol=1e-4, atol=1e-4)
+    text = lowered(jax.jit(f), *operands)
+    assert OURS in text and "stablehlo.while" not in text  # a batch, not one after the other
+    np.testing.assert_allclose(jax.jit(f)(*operands), np.matmul(*given), rtol=1e-4, atol=1e-4)
+
+
+def test_symmetric_results_of_one_element():
+    a, b = array(5, 1, 7), array(7, 1)
+    f = jax.jit(lambda a, b: sgemm(a, b, symmetric=True))
+    for one in (f, jax.jit(jax.vmap(f, (0, None)))):
+        assert lowered(one, a, b).count(OURS) == 1
+    np.testing.assert_allclose(f(a, b), np.matmul(a, b), rtol=1e-4, atol=1e-4)
 
 
 def test_an_exported_program_is_left_to_xla(mesh):
@@ -161,3 +174,75 @@ def test_where_some_axes_are_manual_xla_is_not_asked(count):
         text = lowered(within(lambda a, b: jnp.matmul(a, b, precision="highest")), A, B)
     assert DIVIDED not in text and (OURS in text) == (count == 1)
     assert len(on.report().passed_on) == (count == 2)
+
+
+def test_arrays_on_several_devices_need_jit(mesh):
+    sharded = jax.device_put(A, NamedSharding(mesh, ROWS))
+    for operands in ((sharded, B), (A.T @ A, sharded.T)):
+        with pytest.raises(DeviceMismatchError, match=r"got 2; call jax\.jit\(fastsgemm\.sgemm\)"):
+            sgemm(*operands)
+    np.testing.assert_allclose(jax.jit(sgemm)(sharded, B), np.matmul(A, B), rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def explicit():
+    """A mesh as ``jax.make_mesh`` makes it by default."""
+    if len(jax.devices()) < 2:
+        pytest.skip("needs two devices, or XLA_FLAGS=--xla_force_host_platform_device_count=2")
+    mesh = jax.make_mesh((2,), ("x",), axis_types=(AxisType.Explicit,), devices=jax.devices()[:2])
+    with jax.set_mesh(mesh):
+        yield mesh
+
+
+def types(tree):
+    return jax.tree.map(lambda x: str(jax.typeof(x)), tree)
+
+
+PLACEMENTS = [*itertools.product((WHOLE, ROWS, COLUMNS), repeat=2)]
+REFUSED = [(ROWS, COLUMNS), (COLUMNS, ROWS)]  # by jnp.matmul, too
+
+
+@pytest.mark.parametrize(("of_a", "of_b"), PLACEMENTS)
+def test_explicit_axes(explicit, of_a, of_b):
+    """Results and derivatives are placed as those of ``jnp.matmul``."""
+    a, b = (jax.device_put(x, NamedSharding(explicit, spec)) for x, spec in ((A, of_a), (B, of_b)))
+
+    def derivatives(multiply):
+        def loss(a, b):
+            return jnp.sin(multiply(a, b) / 10).sum()
+
+        gradient = jax.grad(loss, (0, 1))
+        second = jax.grad(lambda a, b: sum(jnp.cos(g).sum() for g in gradient(a, b)), (0, 1))
+        many = jnp.stack([a, -a])
+        of_batch = jax.grad(lambda many, b: jax.vmap(loss, (0, None))(many, b).sum(), (0, 1))
+        return [multiply(a, b), gradient(a, b), second(a, b), of_batch(many, b), jax.jvp(multiply, (a, b), (a, b))[1]]
+
+    if (of_a, of_b) in REFUSED:
+        for multiply in (sgemm, highest):
+            with pytest.raises(Exception, match=r"ambiguous|illegally sharded"):
+                jax.jit(multiply)(a, b)
+        return
+    found, wanted = (derivatives(jax.jit(multiply)) for multiply in (sgemm, highest))
+    assert types(found) == types(wanted)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-3), found, wanted)
+
+
+def test_explicit_axes_for_cuda(explicit):
+    a = jax.device_put(A, NamedSharding(explicit, ROWS))
+    b = jax.device_put(B, NamedSharding(explicit, WHOLE))
+    for multiply in (sgemm, highest):
+        with fastsgemm.jax.enabled() as on:
+            text = lowered(jax.jit(jax.grad(lambda a, b, f=multiply: (f(a, b) ** 2).sum(), (0, 1))), a, b)
+        assert text.count(f"@{DIVIDED}") == 3 and on.report().passed_on == ()
+
+
+@pytest.mark.parametrize(("of_a", "of_b"), [each for each in PLACEMENTS if each not in REFUSED])
+def test_shares_where_axes_are_explicit(explicit, of_a, of_b):
+    """What is lowered for CUDA, run on the host: the derivative of a share sums over parts of what is summed."""
+    a, b = (jax.device_put(x, NamedSharding(explicit, spec)) for x, spec in ((A, of_a), (B, of_b)))
+    out = NamedSharding(explicit.abstract_mesh, of_b)
+    function = product.divided("mk,mn->kn", IEEE, 1.0, 0.0, out)
+    g = jax.device_put(C, jax.typeof(jax.jit(highest)(a, b)).sharding.spec)
+    found = jax.jit(function)(a, g)
+    assert types(found) == types(b)
+    np.testing.assert_allclose(found, np.matmul(A.T, C), rtol=1e-4, atol=1e-3)

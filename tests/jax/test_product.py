@@ -69,6 +69,20 @@ def test_alpha_and_beta(traced, alpha, beta):
         close(jax.jit(lambda a, b, c: sgemm(a, b, alpha, beta, c))(A, B, C), wanted)
 
 
+def test_alpha_may_be_true_as_outside_of_jit():
+    close(jax.jit(sgemm)(A, B, True), float64(A) @ float64(B))
+    close(jax.jit(sgemm)(A, B, True, np.True_, C), float64(A) @ float64(B) + float64(C))
+    close(jax.jit(sgemm)(A, B, False), np.zeros((6, 5)))
+
+
+@pytest.mark.usefixtures("on_host")
+def test_without_jit():
+    with jax.disable_jit():
+        close(jax.jit(sgemm)(A, B), float64(A) @ float64(B))
+        close(jax.grad(lambda a: jax.jit(sgemm)(a, B).sum())(A), np.ones((6, 5)) @ float64(B).T)
+        close(jax.vmap(sgemm, (0, None))(jnp.stack([A, -A]), B)[1], -float64(A) @ float64(B))
+
+
 def test_only_alpha_is_traced():
     close(jax.jit(lambda alpha: sgemm(A, B, alpha))(3), 3 * (float64(A) @ float64(B)))
 
@@ -226,14 +240,17 @@ def test_shard_map_on_one_device():
         (lambda a: sgemm(a, B, 1.0, 1.0), ScalarRangeError, "beta must be 0 when C is not given"),
         (lambda a: sgemm(a, B, 1.0, a[0, 0]), ScalarError, "beta is traced, so it may not be 0"),
         (lambda a: sgemm(a, B, a[0]), ScalarError, r"alpha must be a number or have shape \(\), got shape \(7,\)"),
-        (lambda a: sgemm(a, B, a[0, 0] > 0), ScalarError, "alpha must be a real number, got dtype bool"),
+        (lambda a: sgemm(a, B, a[0, 0] * 1j), ScalarError, "alpha must be a real number, got dtype complex64"),
         (lambda a: sgemm(a, B, "x"), ScalarError, "alpha must be a real number, got str"),
         (lambda a: sgemm(a, [[1.0]]), OperandError, "B must be an array of JAX or NumPy"),
         (lambda a: sgemm(a, B, stream=1), StreamError, "XLA chooses the stream"),
         (lambda a: sgemm(a, B, 1.0, 1.0, C[:2]), ShapeError, r"C must have shape \(6, 5\)"),
         (lambda a: sgemm(a, B, 1.0, 1.0, C[:2], out=C), ShapeError, r"C must broadcast to \(6, 5\)"),
+        (lambda a: sgemm(a, B, C=C[0], out=C), ScalarRangeError, "C beside out= is multiplied by beta, which is 0"),
         (lambda a: sgemm(a, B, out=C[:2]), ShapeError, r"out must have shape \(6, 5\), got \(2, 5\)"),
         (lambda a: sgemm(a, B, precision="fp8"), PrecisionError, "fp8"),
+        (lambda a: sgemm(a, B, symmetric=True), ShapeError, "as many rows of A as columns of B"),
+        (lambda a: sgemm(jnp.stack([a] * 6), a[0], symmetric=True), ShapeError, "as many rows of A as columns of B"),
     ],
 )
 def test_what_is_refused(call, error, message):

@@ -1,5 +1,6 @@
 """The switch: which of JAX's products are fastsgemm's when a program is lowered for CUDA."""
 
+import asyncio
 import threading
 from functools import partial
 
@@ -185,6 +186,76 @@ def test_a_block_that_fails_ends_too():
     with pytest.raises(ZeroDivisionError), fastsgemm.jax.enabled():
         raise ZeroDivisionError
     assert replaced(highest, A, B) == 0
+
+
+def is_on():
+    return replaced(highest, A, B) == 1
+
+
+def test_one_block_entered_twice():
+    block = fastsgemm.jax.enabled()
+    with block as outer:
+        with block as inner:
+            assert is_on() and inner is not outer
+        assert is_on()
+    assert not is_on()
+    with block:
+        assert is_on()
+    assert not is_on()
+
+
+def test_a_decorated_function_that_calls_itself():
+    @fastsgemm.jax.enabled()
+    def f(depth):
+        return is_on() and (depth == 0 or f(depth - 1)) and is_on()
+
+    assert f(2) and not is_on()
+
+
+def test_blocks_of_generators_that_overlap():
+    def generator(**how):
+        with fastsgemm.jax.enabled(**how) as switch:
+            yield switch
+
+    first, second = generator(), generator(precision="fp16x3")
+    next(first)
+    on = next(second)
+    first.close()  # before the second, which began later
+    assert is_on() and repr(on).startswith("<Switch on")
+    second.close()
+    assert not is_on()
+
+
+def test_blocks_of_tasks_that_overlap():
+    async def task(end):
+        with fastsgemm.jax.enabled():
+            await end.wait()
+
+    async def main():
+        ends = [asyncio.Event() for _ in range(3)]
+        tasks = []
+        for end in ends:
+            tasks.append(asyncio.create_task(task(end)))
+            await asyncio.sleep(0)  # it begins
+        for which in (1, 0, 2):
+            assert is_on()
+            ends[which].set()
+            await tasks[which]
+
+    asyncio.run(main())
+    assert not is_on()
+
+
+def test_enable_within_a_block_ends_with_it_and_outside_stays():
+    with fastsgemm.jax.enabled():
+        fastsgemm.jax.disable()
+        assert not is_on()
+        assert fastsgemm.jax.enable("fp16x3").precision == "fp16x3" and is_on()
+    assert not is_on()
+    fastsgemm.jax.enable()
+    with fastsgemm.jax.enabled():
+        pass
+    assert is_on()
 
 
 def test_other_threads_are_concerned():

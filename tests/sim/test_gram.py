@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import rung_11
+from msgspec.structs import replace
 
 import fastsgemm
 from fastsgemm import rungs
@@ -130,3 +131,61 @@ def test_a_polynomial_of_a_symmetric_matrix(on_sim):
     found = fastsgemm.sgemm(P, Q, symmetric=True)
     np.testing.assert_allclose(found, P @ Q, rtol=1e-3, atol=1e-2)
     same_bits(found, found.T)
+
+
+def polynomials(N, count):
+    """Return a symmetric matrix, and polynomials of it: the product of two of them is symmetric."""
+    S = drawn(N, N) / np.float32(N)
+    S = S + S.T
+    return S, np.stack([(n + 1) * S @ S + n * np.eye(N, dtype=np.float32) for n in range(count)])
+
+
+SHARED = {
+    "B, a matrix": lambda one, many: (many, one),
+    "B, broadcast": lambda one, many: (many, one[None]),
+    "B, stride 0": lambda one, many: (many, np.broadcast_to(one, many.shape)),
+    "A, a matrix": lambda one, many: (one, many),
+    "A, broadcast": lambda one, many: (one[None], many),
+    "A, stride 0": lambda one, many: (np.broadcast_to(one, many.shape), many),
+    "both, stride 0": lambda one, many: (np.broadcast_to(one, many.shape), np.broadcast_to(many[1], many.shape)),
+}
+# A batch that is shared could be folded into rows (C), or into columns (side by side), of one product.
+RESULTS = {
+    "C": lambda N, count: np.full((count, N, N), np.nan, np.float32),
+    "F": lambda N, count: np.full((count, N, N), np.nan, np.float32).swapaxes(1, 2),
+    "side by side": lambda N, count: np.full((N, count, N), np.nan, np.float32).swapaxes(0, 1),
+    "side by side, F": lambda N, count: np.full((N, count, N), np.nan, np.float32).transpose(1, 2, 0),
+}
+
+
+@pytest.mark.sampled(every=23)
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("result", RESULTS)
+@pytest.mark.parametrize("N", [40, 1])
+@pytest.mark.parametrize("shared", SHARED)
+def test_a_declared_batch_that_shares_an_operand(how, result, N, shared):
+    """Each result is symmetric and whole; one product of more rows or columns would not be."""
+    one, many = polynomials(N, 3)
+    many = many if result == "C" else many.transpose(1, 0, 2).copy().transpose(1, 0, 2)
+    A, B = SHARED[shared](one, many)
+    C = RESULTS[result](N, 3)
+    request, arch = HOW[how]
+    multiply(replace(request, symmetric=Sym.BOTH), A, B, C, 0.7, 0.0, None, rung_11.machine(arch))
+    np.testing.assert_allclose(C, 0.7 * np.matmul(A.astype(np.float64), B), rtol=1e-5, atol=1e-5)
+    same_bits(C, C.swapaxes(1, 2))
+
+
+@pytest.mark.parametrize("how", ["pipelined", "wgmma"])
+@pytest.mark.parametrize(
+    ("of_a", "of_b"), [((2, 1), (3,)), ((3,), (2, 1)), ((1, 3), (2, 1)), ((2, 2, 2, 2), (2, 1, 1))]
+)
+def test_declared_batches_that_broadcast(how, of_a, of_b):
+    one, many = polynomials(20, 16)
+    A = many[: np.prod(of_a)].reshape(*of_a, 20, 20)
+    B = many[: np.prod(of_b)].reshape(*of_b, 20, 20) + one
+    exact = np.matmul(A.astype(np.float64), B)
+    C = np.full(exact.shape, np.nan, np.float32)
+    request, arch = HOW[how]
+    multiply(replace(request, symmetric=Sym.BOTH), A, B, C, 1.0, 0.0, None, rung_11.machine(arch))
+    np.testing.assert_allclose(C, exact, rtol=1e-5, atol=1e-5)
+    same_bits(C, C.swapaxes(-1, -2))

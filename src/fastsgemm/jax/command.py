@@ -11,4 +11,8 @@ from fastsgemm.jax import switch
 def main(arguments: Sequence[str] | None = None) -> None:
     """Turn the switch on for the rest of the process, and run the program as ``python`` would."""
     parser = program.parser_for("fastsgemm.jax", "JAX")
+    parser.epilog = (
+        "Without a GPU nothing is replaced: XLA's products for the host stay as they are. To see what would be "
+        "replaced, lower a function for a device that you name; docs/jax.md, Without a GPU, has an example."
+    )
     program.main(parser, lambda given: switch.enable(given.precision, given.batch_invariant), arguments)

@@ -124,28 +124,30 @@ class _Group(NamedTuple):
     strides: tuple[int, ...]  # in the operands that have these labels, in elements
 
 
-def metas(labels: Labels, a: Shape, b: Shape, dtypes: Dtypes = FLOAT32) -> tuple[Meta, ...] | None:
+def metas(labels: Labels, a: Shape, b: Shape, dtypes: Dtypes = FLOAT32, fold: bool = True) -> tuple[Meta, ...] | None:
     """Return A, B and the result as matrices, or None where their summed labels are not one dimension in both.
 
     The arrays are row-major. Dimensions of rows or columns that no stride joins are dimensions of the batch, along
-    which the other operand does not move.
+    which the other operand does not move. Without `fold`, as for symmetric results, only the last rows and columns of
+    the result are those of the matrices.
     """
     sizes = extents(labels, a, b)
     of_a = dict(zip(labels.a, row_major(a), strict=True))
     of_b = dict(zip(labels.b, row_major(b), strict=True))
     of_c = dict(zip(labels.c, row_major(shape_of_result(labels, a, b)), strict=True))
 
-    def groups(of: str, *operands: dict[str, int]) -> list[_Group]:
-        return _merged([_Group(sizes[label], tuple(strides[label] for strides in operands)) for label in of])
+    def groups(of: str, *operands: dict[str, int], merge: bool = fold) -> list[_Group]:
+        each = [_Group(sizes[label], tuple(strides[label] for strides in operands)) for label in of]
+        return _merged(each) if merge else each
 
-    summed = groups(labels.summed, of_a, of_b)
+    summed = groups(labels.summed, of_a, of_b, merge=True)
     if len(summed) > 1:
         return None
     k = summed[0] if summed else _Group(1, (0, 0))
     rows, columns = groups(labels.rows, of_a, of_c), groups(labels.columns, of_b, of_c)
-    n = _taken(columns, lambda group: group.strides[1] == 1)
+    n = _taken(columns, lambda group: fold and group.strides[1] == 1)
     readable = k.strides[0] == 1 or k.extent == 1
-    m = _taken(rows, lambda group: group.strides[1] == 1 if readable else group.strides[0] == 1)
+    m = _taken(rows, lambda group: fold and (group.strides[1] == 1 if readable else group.strides[0] == 1))
     batch = [
         *[(sizes[label], of_a[label], of_b[label], of_c[label]) for label in labels.batch],
         *[(group.extent, group.strides[0], 0, group.strides[1]) for group in rows],

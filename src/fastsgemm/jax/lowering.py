@@ -122,10 +122,11 @@ def product(
     order = order or labels.c
     place = tuple(labels.c.index(label) for label in order)
     dtypes = Dtypes(*(DTYPES[values[name][1].dtype] for name in "AB"))
-    metas = contraction.metas(labels._replace(c=order), a, b, dtypes)
+    fold = not request.symmetric
+    metas = contraction.metas(labels._replace(c=order), a, b, dtypes, fold)
     if metas is None:
         labels = _with_one_order(ctx, values, labels)
-        metas = contraction.metas(labels._replace(c=order), values["A"][1].shape, values["B"][1].shape, dtypes)
+        metas = contraction.metas(labels._replace(c=order), values["A"][1].shape, values["B"][1].shape, dtypes, fold)
         assert metas is not None
     if values["A"][0] == values["B"][0] and is_transpose(*metas[:2]):
         request = of_gram(request)

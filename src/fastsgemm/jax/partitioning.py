@@ -58,10 +58,10 @@ def needs_devices(primitive: Primitive, needed: bool = True) -> None:
 
 
 @lru_cache(maxsize=4096)
-def divided(product: Function, subscripts: str, in_parts: bool) -> Function:
-    """Return a product as a function that XLA can divide.
+def divided(product: Function, share: Function, subscripts: str, in_parts: bool) -> Function:
+    """Return a product as a function that XLA can divide; `share` is the product of a device's shares.
 
-    The product takes A, B, perhaps C, and perhaps alpha and beta of shape (). With `in_parts`, devices may sum over
+    Both take A, B, perhaps C, and perhaps alpha and beta of shape (). With `in_parts`, devices may sum over
     parts of the summed dimensions, so that the parts are added up between them. Else these dimensions are gathered.
     """
     labels = contraction.labels_of(subscripts)
@@ -90,7 +90,7 @@ def divided(product: Function, subscripts: str, in_parts: bool) -> Function:
         ]
 
         def own(*shares: Any) -> Any:
-            return lax.psum(product(*shares), parts) if parts else product(*shares)
+            return lax.psum(share(*shares), parts) if parts else share(*shares)
 
         return result.sharding.mesh, own, shardings[-1], tuple(shardings[:-1])
 

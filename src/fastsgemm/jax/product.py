@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from fastsgemm.call import checks
 from fastsgemm.call.arrays.library import dtype_of, type_name, wrong_dtype
@@ -38,13 +39,17 @@ def sgemm(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, out: 
     DTypeError, ShapeError, ScalarError, ScalarRangeError
         As of `fastsgemm.sgemm`.
     """
-    named = {"A": A, "B": B, "C": C, "out": out}
+    named, beside_out = {"A": A, "B": B, "C": C, "out": out}, out is not None and C is not None and out is not C
     A, B, C, out = (None if x is None else _array(request, name, x) for name, x in named.items())
     shape = checks.result_shape(A.shape, B.shape, None if C is None or out is not None else C.shape)
+    if request.symmetric:
+        checks.square(A.shape, B.shape)
     if out is not None:
         checks.exact_shape("out", out.shape, shape)
     alpha, beta = _scalar("alpha", alpha), _scalar("beta", beta)
     if isinstance(beta, float) and beta == 0.0:
+        if beside_out:
+            checks.unread_source(beta)
         C = None
     elif C is None and isinstance(beta, float):
         checks.no_output(beta)
@@ -58,6 +63,18 @@ def sgemm(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, out: 
     subscripts, *squeezed = contraction.of_broadcast(A.shape, B.shape)
     A, B = (lax.squeeze(x, axes) if axes else x for x, axes in zip((A, B), squeezed, strict=True))
     return bind(subscripts, request, A, B, alpha, beta, C)
+
+
+_COMPILED = (0.0, 1.0, -1.0)  # numbers that are compiled into a product, so that others don't take a compilation each
+
+
+def eager(request: Request, A: Any, B: Any, alpha: float, beta: float, C: Any, out: Any) -> Any:
+    """Do what `fastsgemm.sgemm` does with arrays of JAX outside of traced code: XLA compiles the product and runs it.
+
+    So XLA knows that the operands are in use, and can be given a buffer again as soon as they are not.
+    """
+    numbers = [x if x in _COMPILED else jnp.asarray(x, np.float32) for x in (alpha, beta)]
+    return sgemm(request, A, B, numbers[0], numbers[1], C, out)
 
 
 def _array(request: Request, name: str, x: Any) -> Any:
@@ -85,19 +102,31 @@ def _scalar(name: str, x: Any) -> Any:
         return checks.scalar(name, x)
     if x.shape != ():
         raise ScalarError(f"{name} must be a number or have shape (), got shape {x.shape}")
-    if not (jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(x.dtype, jnp.integer)):
+    if not any(jnp.issubdtype(x.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
         raise ScalarError(f"{name} must be a real number, got dtype {x.dtype}")
     return x.astype(np.float32)
 
 
-def bind(subscripts: str, request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any = None) -> Any:
+def bind(
+    subscripts: str,
+    request: Request,
+    A: Any,
+    B: Any,
+    alpha: Any,
+    beta: Any,
+    C: Any = None,
+    out_sharding: NamedSharding | None = None,
+) -> Any:
     """Return alpha * (the contraction of A and B) + beta * C; see `fastsgemm.jax.contraction` for the subscripts.
 
-    alpha and beta are numbers or arrays of shape (). C has the result's shape; it is None if beta is 0.
+    alpha and beta are numbers or arrays of shape (). C has the result's shape; it is None if beta is 0. `out_sharding`
+    is as of ``jnp.matmul``, for meshes with explicit axes.
     """
     operands = [A, B, *([] if C is None else [C]), *[x for x in (alpha, beta) if not isinstance(x, float)]]
     static = {name: x if isinstance(x, float) else None for name, x in (("alpha", alpha), ("beta", beta))}
-    return primitive.bind(*_varying_alike(operands), subscripts=subscripts, request=request, **static)
+    return primitive.bind(
+        *_varying_alike(operands), subscripts=subscripts, request=request, out_sharding=out_sharding, **static
+    )
 
 
 def _varying_alike(operands: list[Any]) -> list[Any]:
@@ -117,51 +146,52 @@ def _named(operands: tuple[Any, ...], alpha: float | None, beta: float | None) -
     return dict(zip(names, operands, strict=True))
 
 
-def _again(operands: dict[str, Any], subscripts: str, request: Request, alpha: Any, beta: Any) -> Any:
-    """Bind the primitive with other operands."""
-    alpha, beta = operands.get("ALPHA", alpha), operands.get("BETA", beta)
-    return bind(subscripts, request, operands["A"], operands["B"], alpha, beta, operands.get("C"))
-
-
-def _numbers(labels: Labels) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """Return the dimension numbers of ``lax.dot_general``."""
-    return tuple(
+def _by_jax(subscripts: str, out_sharding: NamedSharding | None, a: Any, b: Any) -> Any:
+    """Return the contraction by JAX itself."""
+    labels = contraction.labels_of(subscripts)
+    numbers = tuple(
         tuple(tuple(of.index(label) for label in which) for of in (labels.a, labels.b))
         for which in (labels.summed, labels.batch)
     )
-
-
-def _abstract(*avals: Any, subscripts: str, request: Request, alpha: float | None, beta: float | None) -> Any:
-    del request, alpha, beta
-    labels = contraction.labels_of(subscripts)
-    # What of a type is not shape and dtype, such as over which axes of a mesh it varies, is as of JAX's own products.
-    as_jax = partial(
-        lax.dot_general, dimension_numbers=_numbers(labels), precision=lax.Precision.HIGHEST,
-        preferred_element_type=np.float32,
-    )  # fmt: skip
     order = labels.batch + "".join(label for label in labels.a if label in labels.rows)
     order += "".join(label for label in labels.b if label in labels.columns)
-    axes = tuple(order.index(label) for label in labels.c)
-    typed: Any = jax.make_jaxpr(lambda a, b: lax.transpose(as_jax(a, b), axes))(*avals[:2])
+    if out_sharding is not None:
+        spec = dict(zip(labels.c, out_sharding.spec, strict=False))  # the last ones may be left out
+        out_sharding = NamedSharding(out_sharding.mesh, PartitionSpec(*[spec.get(label) for label in order]))
+    product = lax.dot_general(
+        a, b, numbers, precision=lax.Precision.HIGHEST, preferred_element_type=np.float32, out_sharding=out_sharding
+    )  # fmt: skip
+    return lax.transpose(product, [order.index(label) for label in labels.c])
+
+
+def _abstract(*avals: Any, subscripts: str, out_sharding: NamedSharding | None, **how: Any) -> Any:
+    # What of a type is not shape and dtype, such as over which axes of a mesh it varies, is as of JAX's own products.
+    typed: Any = jax.make_jaxpr(partial(_by_jax, subscripts, out_sharding))(*avals[:2])
     return typed.out_avals[0]
 
 
 def _compute(*operands: Any, **how: Any) -> Any:
-    return _jitted(*operands, **how)
+    with jax.disable_jit(False):  # else a primitive without jit is computed by itself, for ever
+        return _jitted(*operands, **how)
 
 
-@partial(jax.jit, static_argnames=("subscripts", "request", "alpha", "beta"))
+@partial(jax.jit, static_argnames=("subscripts", "request", "alpha", "beta", "out_sharding"))
 def _jitted(*operands: Any, **how: Any) -> Any:
     return primitive.bind(*operands, **how)
 
 
-def _reference(*operands: Any, subscripts: str, request: Request, alpha: float | None, beta: float | None) -> Any:
+def _reference(
+    *operands: Any,
+    subscripts: str,
+    request: Request,
+    alpha: float | None,
+    beta: float | None,
+    out_sharding: NamedSharding | None,
+) -> Any:
     """Return the product by JAX itself, for devices that are not CUDA's."""
     del request
     given = _named(operands, alpha, beta)
-    product = jnp.einsum(
-        subscripts, given["A"], given["B"], precision=lax.Precision.HIGHEST, preferred_element_type=np.float32
-    )
+    product = _by_jax(subscripts, out_sharding, given["A"], given["B"])
     alpha, beta = given.get("ALPHA", alpha), given.get("BETA", beta)
     result = jnp.where(alpha == 0.0, jnp.zeros_like(product), alpha * product)
     if "C" not in given:
@@ -170,24 +200,38 @@ def _reference(*operands: Any, subscripts: str, request: Request, alpha: float |
 
 
 def _on_cuda(
-    ctx: Any, *operands: Any, subscripts: str, request: Request, alpha: float | None, beta: float | None
+    ctx: Any,
+    *operands: Any,
+    subscripts: str,
+    request: Request,
+    alpha: float | None,
+    beta: float | None,
+    out_sharding: NamedSharding | None,
 ) -> Any:
     # Where XLA cannot divide a product, it gathers the operands. Shares of a symmetric result are not symmetric.
     if partitioning.is_partitioned(ctx) and partitioning.can_divide(ctx) and not request.symmetric:
-        return mlir.lower_fun(divided(subscripts, request, alpha, beta), multiple_results=False)(ctx, *operands)
+        function = divided(subscripts, request, alpha, beta, out_sharding)
+        return mlir.lower_fun(function, multiple_results=False)(ctx, *operands)
     values = _named(tuple(zip(operands, ctx.avals_in, strict=True)), alpha, beta)
     return [lowering.product(ctx, values, contraction.labels_of(subscripts), request, alpha, beta)]
 
 
 @lru_cache(maxsize=4096)
-def divided(subscripts: str, request: Request, alpha: float | None, beta: float | None) -> Callable[..., Any]:
+def divided(
+    subscripts: str,
+    request: Request,
+    alpha: float | None,
+    beta: float | None,
+    out_sharding: NamedSharding | None = None,
+) -> Callable[..., Any]:
     """Return the primitive as a function of its operands that XLA can divide among devices.
 
     The sum is divided, too, unless its order is promised or an old C would be added to each part.
     """
     how = {"subscripts": subscripts, "request": request, "alpha": alpha, "beta": beta}
     in_parts = beta == 0.0 and not request.batch_invariant
-    return partitioning.divided(partial(primitive.bind, **how), subscripts, in_parts)
+    product, share = (partial(primitive.bind, **how, out_sharding=each) for each in (out_sharding, None))
+    return partitioning.divided(product, share, subscripts, in_parts)
 
 
 def _of_derivative(request: Request) -> Request:
@@ -195,21 +239,39 @@ def _of_derivative(request: Request) -> Request:
     return resolve(precision=request.precision, batch_invariant=request.batch_invariant)
 
 
+def _explicit_sharding(aval: Any) -> NamedSharding | None:
+    """Return how an array is divided where that is a part of its type, as on a mesh with explicit axes."""
+    sharding, mesh = aval.sharding, aval.sharding.mesh
+    if mesh.empty:
+        mesh = jax.sharding.get_abstract_mesh()
+        sharding = NamedSharding(mesh, PartitionSpec(*[None] * aval.ndim))
+    return sharding if not mesh.empty and AxisType.Explicit in mesh.axis_types else None
+
+
 def _tangent(
-    primals: tuple[Any, ...], tangents: tuple[Any, ...], *, subscripts: str, request: Request, alpha: Any, beta: Any
+    primals: tuple[Any, ...],
+    tangents: tuple[Any, ...],
+    *,
+    subscripts: str,
+    request: Request,
+    alpha: Any,
+    beta: Any,
+    out_sharding: NamedSharding | None,
 ) -> Any:
-    result = primitive.bind(*primals, subscripts=subscripts, request=request, alpha=alpha, beta=beta)
+    how = {"subscripts": subscripts, "alpha": alpha, "beta": beta, "out_sharding": out_sharding}
+    result = primitive.bind(*primals, request=request, **how)
     of = _named(primals, alpha, beta)
     moved = {name: x for name, x in _named(tangents, alpha, beta).items() if type(x) is not ad.Zero}
     request = _of_derivative(request)
     factor, addend = of.get("ALPHA", alpha), of.get("BETA", beta)
     parts = [
-        bind(subscripts, request, a, b, factor, 0.0)
+        bind(subscripts, request, a, b, factor, 0.0, out_sharding=out_sharding)
         for name, a, b in (("A", moved.get("A"), of["B"]), ("B", of["A"], moved.get("B")))
         if name in moved
     ]
     if "ALPHA" in moved:
-        parts.append(moved["ALPHA"] * bind(subscripts, request, of["A"], of["B"], 1.0, 0.0))
+        product = bind(subscripts, request, of["A"], of["B"], 1.0, 0.0, out_sharding=out_sharding)
+        parts.append(moved["ALPHA"] * product)
     if "C" in moved:
         parts.append(addend * moved["C"])
     if "BETA" in moved:
@@ -220,10 +282,17 @@ def _tangent(
 
 
 def _transposed(
-    cotangent: Any, *operands: Any, subscripts: str, request: Request, alpha: float | None, beta: float | None
+    cotangent: Any,
+    *operands: Any,
+    subscripts: str,
+    request: Request,
+    alpha: float | None,
+    beta: float | None,
+    out_sharding: NamedSharding | None,
 ) -> Any:
     """Return the cotangents of the operands, of which A or B is unknown, and C if there is one."""
     out: list[Any] = [None for _ in operands]
+    del out_sharding  # the cotangent has it
     if type(cotangent) is ad.Zero:
         return out
     given = _named(operands, alpha, beta)
@@ -233,10 +302,14 @@ def _transposed(
     request = _of_derivative(request)
     if ad.is_undefined_primal(given["A"]):
         back = contraction.spelled(Labels(labels.c, labels.b, labels.a))
-        out[0] = _of_type(given["A"], bind(back, request, cotangent, given["B"], factor, 0.0))
+        sharding = _explicit_sharding(given["A"].aval)
+        of_a = bind(back, request, cotangent, given["B"], factor, 0.0, out_sharding=sharding)
+        out[0] = _of_type(given["A"], of_a)
     if ad.is_undefined_primal(given["B"]):
         back = contraction.spelled(Labels(labels.a, labels.c, labels.b))
-        out[1] = _of_type(given["B"], bind(back, request, given["A"], cotangent, factor, 0.0))
+        sharding = _explicit_sharding(given["B"].aval)
+        of_b = bind(back, request, given["A"], cotangent, factor, 0.0, out_sharding=sharding)
+        out[1] = _of_type(given["B"], of_b)
     if "C" in given and ad.is_undefined_primal(given["C"]):
         out[names.index("C")] = given.get("BETA", beta) * cotangent
     return out
@@ -249,13 +322,22 @@ def _of_type(unknown: Any, cotangent: Any) -> Any:
 
 
 def _batched(
-    operands: tuple[Any, ...], dims: tuple[Any, ...], *, subscripts: str, request: Request, alpha: Any, beta: Any
+    operands: tuple[Any, ...],
+    dims: tuple[Any, ...],
+    *,
+    subscripts: str,
+    request: Request,
+    alpha: Any,
+    beta: Any,
+    out_sharding: NamedSharding | None,
 ) -> Any:
     """The rule of ``jax.vmap``: one more label, of the batch, or of the rows or columns if one operand has it."""
     given, at = _named(operands, alpha, beta), _named(dims, alpha, beta)
-    how = {"subscripts": subscripts, "request": request, "alpha": alpha, "beta": beta}
+    how = {
+        "subscripts": subscripts, "request": request, "alpha": alpha, "beta": beta, "out_sharding": out_sharding,
+    }  # fmt: skip
     of_numbers = any(at.get(name) is not None for name in ("ALPHA", "BETA")) or (at["A"] is None and at["B"] is None)
-    if of_numbers or (request.symmetric and at["B"] is None):  # as rows of one product, the results are not square
+    if of_numbers:
         return _one_after_the_other(operands, dims, **how)
     labels, new = contraction.labels_of(subscripts), contraction.fresh(subscripts)
     of_a, of_b = (
@@ -268,7 +350,14 @@ def _batched(
         dim = at["C"]
         old = given["C"]
         given["C"] = jnp.broadcast_to(old, (size, *old.shape)) if dim is None else jnp.moveaxis(old, dim, 0)
-    return _again(given, contraction.spelled(whole), request, alpha, beta), 0
+    if out_sharding is not None:
+        name = "A" if at["B"] is None else "B"
+        along = jax.typeof(given[name]).sharding.spec[at[name]]
+        out_sharding = NamedSharding(out_sharding.mesh, PartitionSpec(along, *out_sharding.spec))
+    alpha, beta = given.get("ALPHA", alpha), given.get("BETA", beta)
+    return bind(
+        contraction.spelled(whole), request, given["A"], given["B"], alpha, beta, given.get("C"), out_sharding
+    ), 0
 
 
 def _one_after_the_other(operands: tuple[Any, ...], dims: tuple[Any, ...], **how: Any) -> Any:

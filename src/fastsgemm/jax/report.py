@@ -54,7 +54,9 @@ class Report:
         if not self.lines:
             return (
                 "fastsgemm lowered no product: the program lowered none for CUDA while the switch was on; "
-                "jax.devices() shows whether JAX has a GPU"
+                "jax.devices() shows whether JAX has a GPU. Without one, lower a function for a device that you name, "
+                "and see the report: with fastsgemm.jax.lowering_for('NVIDIA H200'): "
+                "jax.jit(f).trace(x).lower(lowering_platforms=('cuda',))"
             )
         rows: dict[str, list[int]] = {}
         for line in self.lines:

@@ -7,8 +7,8 @@ the switch is turned, and lowered anew.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ContextDecorator
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -67,7 +67,17 @@ class Switch:
         return f"<Switch {'on' if self is _current else 'off'}: {how}>"
 
 
+@dataclass(eq=False)
+class _Period:
+    """The settings of the process, or of a block of `enabled`."""
+
+    switch: Switch | None  # None: JAX's own lowerings
+    thread: int | None  # that of the block; None for the process
+
+
 _lock = threading.RLock()
+_process = _Period(None, None)
+_blocks: list[_Period] = []  # that have not ended, in the order in which they began
 _current: Switch | None = None
 _last: Switch | None = None
 _original: Any = None  # JAX's own lowering for CUDA; None before the first switch
@@ -108,41 +118,64 @@ def enable(precision: str = "ieee", batch_invariant: bool = False) -> Switch:
     form (``jax.jit(f).lower(...).compile()``) keep what they have.
     """
     new = Switch(precision, batch_invariant)
-    _turn(new)
+    _set(new)
     return new
 
 
 def disable() -> None:
-    """Let JAX lower its products as before. Nothing happens if the switch is off."""
-    _turn(None)
+    """Let JAX lower its products as before, within a block of `enabled` until its end."""
+    _set(None)
 
 
-@contextmanager
-def enabled(precision: str = "ieee", batch_invariant: bool = False) -> Iterator[Switch]:
+def enabled(precision: str = "ieee", batch_invariant: bool = False) -> AbstractContextManager[Switch]:
     """Do `enable` for a block of code; afterwards, what held before it holds again.
 
-    It concerns all threads meanwhile, so blocks of several threads must not overlap.
+    It concerns all threads meanwhile. Blocks may overlap, as in generators, tasks and threads: the settings of the
+    block that began last hold, and when that ends, those of the one before it that has not ended.
 
     Parameters
     ----------
     precision, batch_invariant
         See `enable`.
 
-    Yields
-    ------
-    Switch
+    Returns
+    -------
+    context manager
+        It returns the `Switch` when it is entered, which may be done more than once. It can also decorate a function.
 
     Raises
     ------
     PrecisionError, MissingExtraError
         See `enable`.
     """
-    before = _current
-    new = enable(precision, batch_invariant)
-    try:
-        yield new
-    finally:
-        _turn(before)
+    return _Block(precision, batch_invariant)
+
+
+class _Block(ContextDecorator):
+    """A block of `enabled`, and each time that it is entered a period of its own."""
+
+    def __init__(self, precision: str, batch_invariant: bool) -> None:
+        Switch(precision, batch_invariant)  # raises what is wrong with the settings
+        self._settings = precision, batch_invariant
+        self._periods: list[_Period] = []
+
+    def __enter__(self) -> Switch:
+        new = Switch(*self._settings)
+        period = _Period(new, threading.get_ident())
+        with _lock:
+            _blocks.append(period)
+            try:
+                _turn()
+            except BaseException:  # Python does not end a block that was not entered
+                _blocks.remove(period)
+                raise
+            self._periods.append(period)
+        return new
+
+    def __exit__(self, *_: object) -> None:
+        with _lock:
+            _blocks.remove(self._periods.pop())
+            _turn()
 
 
 def report() -> Report:
@@ -156,19 +189,33 @@ def report() -> Report:
     return Report(()) if _last is None else _last.report()
 
 
-def _turn(new: Switch | None) -> None:
-    global _current, _last, _original
+def _set(new: Switch | None) -> None:
+    """Change the settings of the block that this thread is in, or else of the process."""
+    thread = threading.get_ident()
     with _lock:
-        if new is _current:
-            return
-        if _original is None:
-            _original = _lowering_of_jax()
-            # Not cached: else the rule would not see how its operands were made.
-            mlir.register_lowering(lax.dot_general_p, _lower, platform="cuda", cacheable=False)
-        _current = new
-        _last = new or _last
-        partitioning.needs_devices(lax.dot_general_p, new is not None)
-        jax.clear_caches()
+        period = next((block for block in reversed(_blocks) if block.thread == thread), _process)
+        before, period.switch = period.switch, new
+        try:
+            _turn()
+        except BaseException:
+            period.switch = before
+            raise
+
+
+def _turn() -> None:
+    """Make the settings of the block that began last hold, or else those of the process."""
+    global _current, _last, _original
+    new = _blocks[-1].switch if _blocks else _process.switch
+    if new is _current:
+        return
+    if _original is None:
+        _original = _lowering_of_jax()
+        # Not cached: else the rule would not see how its operands were made.
+        mlir.register_lowering(lax.dot_general_p, _lower, platform="cuda", cacheable=False)
+    _current = new
+    _last = new or _last
+    partitioning.needs_devices(lax.dot_general_p, new is not None)
+    jax.clear_caches()
 
 
 def _lowering_of_jax() -> Any:
@@ -213,7 +260,7 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
     if reason:
         return _original(ctx, a, b, **parameters)
     if partitioned:
-        function = product.divided(subscripts, switch.request, 1.0, 0.0)
+        function = product.divided(subscripts, switch.request, 1.0, 0.0, parameters.get("out_sharding"))
         return mlir.lower_fun(function, multiple_results=False)(ctx, a, b)
     values = {"A": (a, avals[0]), "B": (b, avals[1])}
     order = _order(labels)
