@@ -9,7 +9,8 @@ try:
 
     cupy.cuda.runtime.getDeviceCount()
 except Exception as error:  # CuPy without a driver raises an error of its own
-    sys.exit(f"skipped: this needs CuPy and a GPU ({type(error).__name__}: {error})")
+    print(f"skipped: this needs CuPy and a GPU ({type(error).__name__}: {error})")
+    sys.exit()
 
 A = cupy.random.standard_normal((1000, 500), dtype=cupy.float32)
 B = cupy.random.standard_normal((500, 800), dtype=cupy.float32)

@@ -7,9 +7,11 @@ from fastsgemm import sgemm
 try:
     import torch
 except ImportError as error:
-    sys.exit(f"skipped: this needs PyTorch ({error})")
+    print(f"skipped: this needs PyTorch ({error})")
+    sys.exit()
 if not torch.cuda.is_available():
-    sys.exit("skipped: this needs a GPU that PyTorch can use")
+    print("skipped: this needs a GPU that PyTorch can use")
+    sys.exit()
 
 A, B = (torch.randn(512, 512, device="cuda") for _ in range(2))
 C = torch.empty(512, 512, device="cuda")

@@ -7,7 +7,8 @@ from fastsgemm import sgemm
 try:
     import jax
 except ImportError as error:
-    sys.exit(f"skipped: this needs JAX ({error})")
+    print(f"skipped: this needs JAX ({error})")
+    sys.exit()
 
 A = jax.random.normal(jax.random.key(0), (100, 80))
 B = jax.random.normal(jax.random.key(1), (80, 60))

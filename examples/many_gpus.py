@@ -7,9 +7,11 @@ from fastsgemm import sgemm
 try:
     import torch
 except ImportError as error:
-    sys.exit(f"skipped: this needs PyTorch ({error})")
+    print(f"skipped: this needs PyTorch ({error})")
+    sys.exit()
 if not torch.cuda.is_available():
-    sys.exit("skipped: this needs a GPU that PyTorch can use")
+    print("skipped: this needs a GPU that PyTorch can use")
+    sys.exit()
 
 A, B = torch.randn(4096, 2048), torch.randn(2048, 3072)
 devices = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]

@@ -7,7 +7,8 @@ from fastsgemm import sgemm
 try:
     import torch
 except ImportError as error:
-    sys.exit(f"skipped: this needs PyTorch ({error})")
+    print(f"skipped: this needs PyTorch ({error})")
+    sys.exit()
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 x = torch.randn(32, 64, device=device)

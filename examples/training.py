@@ -6,7 +6,8 @@ from contextlib import nullcontext
 try:
     import torch
 except ImportError as error:
-    sys.exit(f"skipped: this needs PyTorch ({error})")
+    print(f"skipped: this needs PyTorch ({error})")
+    sys.exit()
 
 import fastsgemm.torch
 

@@ -3,6 +3,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -11,8 +12,9 @@ import kernel_texts
 import numpy as np
 import pytest
 
-from fastsgemm import __version__
+from fastsgemm import __version__, progress
 from fastsgemm import command_line as command
+from fastsgemm.__main__ import main as program
 from fastsgemm.bench import stored
 from fastsgemm.bench.sets import SETS
 from fastsgemm.command_line import main
@@ -86,8 +88,8 @@ class Timed:
         self.asked = []
         self.info = info.Info(
             fastsgemm=__version__, python="3", numpy="2", backend="cuda", simulated=None, driver="580", nvrtc="13.0",
-            devices=(info.DeviceRow(0, "NVIDIA X", "sm_90", 132, 232448),), cache_folder=None, cache_kernels=0,
-            cache_bytes=0, choice=None, notes=(),
+            pytorch=None, devices=(info.DeviceRow(0, "NVIDIA X", "sm_90", 132, 232448),), cache_folder=None,
+            cache_kernels=0, cache_bytes=0, choice=None, notes=(),
         )  # fmt: skip
         monkeypatch.setattr(command.info, "collect", lambda problem: self.info)
         monkeypatch.setattr(command.device, "host_backend", cache(lambda: "cuda"))
@@ -250,7 +252,24 @@ def test_no_device_is_said_and_is_no_failure(no_driver, capsys):
     assert main([]) == 0
     out, err = capsys.readouterr()
     assert [line for line in out.splitlines() if "no NVIDIA driver was found" in line]
-    assert err == ""
+    assert err == "fastsgemm: running every rung on a simulated device, for about a minute\n"
+
+
+def test_a_warning_is_one_line_of_the_program(no_driver, capsys, monkeypatch):
+    """The line of the caller that Python shows with a warning would be one of a script that pip made."""
+    monkeypatch.setattr(command, "main", lambda arguments: progress.warn("two\nlines") or 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert program([]) == 0
+    assert capsys.readouterr().err == "fastsgemm: warning: two lines\n"
+
+
+def test_the_help_says_what_a_command_takes(capsys):
+    for name, batches in (("ladder", False), ("explain", True), ("prepare", True), ("bench", True)):
+        with pytest.raises(SystemExit):
+            main([name, "--help"])
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "it is SYM: NT, and B is A transposed" in shown and (",xCOUNT after it" in shown) is batches
 
 
 def test_json_of_everything(on_host, capsys):

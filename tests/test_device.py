@@ -1,5 +1,6 @@
 """The look at the machine: no driver, no device, an old driver, no NVRTC, and what FASTSGEMM_DEVICE forces."""
 
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -218,3 +219,24 @@ def test_a_device_that_is_not_here_is_refused_with_those_that_are(monkeypatch):
     monkeypatch.setattr(device, "described", lambda ordinal: ("NVIDIA A", "sm_80"))
     with pytest.raises(DeviceError, match=r"no device 'sm_90'; it has NVIDIA A \(sm_80\)"):
         device.ordinal("sm_90")
+
+
+def test_a_finaliser_that_opens_the_device_that_is_being_opened_does_not_wait_for_itself(monkeypatch):
+    """Python may run it at any step, in the thread that opens the device."""
+    made = []
+
+    def opened(ordinal):
+        made.append(object())
+        first = made[-1]
+        if len(made) == 1:
+            device.open_gpu(ordinal)
+        return first
+
+    monkeypatch.setattr(device, "gpus", {})
+    monkeypatch.setattr(device, "probe", lambda: 1)
+    monkeypatch.setattr(device, "Gpu", opened)
+    monkeypatch.delenv("FASTSGEMM_DEVICE", raising=False)
+    thread = threading.Thread(target=device.open_gpu, args=(0,), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive() and device.open_gpu(0) is made[1]

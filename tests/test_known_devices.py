@@ -25,3 +25,35 @@ def test_every_device_that_the_database_has_entries_of_is_known():
 def test_unknown_devices_are_refused_with_those_that_are_known():
     with pytest.raises(DeviceError, match=r"known of a device 'NVIDIA 8800 GTX'; known are sm_75.*NVIDIA H200"):
         known_devices.find("NVIDIA 8800 GTX")
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        ("H200", "NVIDIA H200"),
+        ("h100", "NVIDIA H100 80GB HBM3"),
+        ("4090", "NVIDIA GeForce RTX 4090"),
+        ("geforce rtx 5090", "NVIDIA GeForce RTX 5090"),
+        ("A100", "NVIDIA A100-SXM4-40GB"),
+        ("t4", "Tesla T4"),
+        ("sm_90", "NVIDIA H200"),
+    ],
+)
+def test_a_device_is_found_by_a_part_of_its_name(part, name):
+    assert known_devices.find(part).name == name
+
+
+def test_a_part_of_several_names_is_an_error():
+    with pytest.raises(DeviceError, match=r"'RTX' can be NVIDIA RTX A6000, NVIDIA GeForce RTX 4090, .*; name one of"):
+        known_devices.find("RTX")
+    for part in ("H20", "00", "90", "", " ", "."):
+        with pytest.raises(DeviceError, match="nothing is known of a device"):
+            known_devices.find(part)
+
+
+def test_a_wrong_name_in_the_environment_names_the_variable(monkeypatch):
+    monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "H300")
+    with pytest.raises(DeviceError, match="FASTSGEMM_SIM_DEVICE=H300: nothing is known of a device 'H300'"):
+        known_devices.simulated()
+    monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", " 4090 ")
+    assert known_devices.simulated().arch == "sm_89"

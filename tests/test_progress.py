@@ -1,6 +1,7 @@
 import functools
 import io
 import sys
+import time
 
 import pytest
 
@@ -20,9 +21,38 @@ def test_a_terminal_sees_the_bar_at_once_and_no_trace_of_it_at_the_end(monkeypat
     assert "timing" in terminal.getvalue() and "0/2" in terminal.getvalue()
 
 
-def test_a_log_sees_nothing_of_what_is_short(capsys):
+def test_a_log_sees_no_bar_however_long_it_takes(capsys, monkeypatch):
+    monkeypatch.setattr("tqdm.tqdm.__init__", lambda *_, **how: pytest.fail("a bar") if not how["disable"] else None)
     assert [*progress.track(["a", "b"], "timing")] == ["a", "b"]
     assert capsys.readouterr().err == ""
+
+
+def test_a_log_sees_the_notes_of_a_run(capsys):
+    bar = progress.Bar()
+    bar.begin("timing", 2)
+    bar.step()
+    bar.note("a note")
+    bar.end()
+    assert capsys.readouterr().err == "a note\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_bar_is_ascii_where_the_encoding_needs_it(monkeypatch, encoding):
+    class Encoded(io.TextIOWrapper):
+        def isatty(self):
+            return True
+
+    terminal = Encoded(io.BytesIO(), encoding)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    for _ in progress.track(range(2), "timing"):
+        time.sleep(0.15)  # past tqdm's least interval
+    bar = progress.Bar()
+    bar.begin("timing", 2)
+    bar.step()
+    bar.end()
+    terminal.flush()
+    shown = terminal.buffer.getvalue().decode(encoding)
+    assert "1/2" in shown and shown.isascii() is (encoding != "utf-8")
 
 
 @pytest.mark.parametrize("fault", [OSError, ValueError])
@@ -52,7 +82,8 @@ def test_what_a_terminal_obeys_is_escaped(capsys, text, shown):
     assert capsys.readouterr() == (f"{shown}\n", f"{shown}\n")
     with pytest.warns(RuntimeWarning) as seen:
         progress.warn(text)
-    assert str(seen[0].message) == shown and seen[0].filename == __file__
+    line = " ".join(text.split())
+    assert str(seen[0].message) == progress.printable(line) and seen[0].filename == __file__
 
 
 def test_a_warning_points_through_a_cached_property_of_the_package_at_the_caller():

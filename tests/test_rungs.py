@@ -7,7 +7,7 @@ import pytest
 import fastsgemm
 from fastsgemm import resources, rungs
 from fastsgemm.config import BlockConfig, PipelinedConfig, SharedTileConfig, SkinnyConfig, VectorizedConfig
-from fastsgemm.errors import ConfigError, UnknownRungError
+from fastsgemm.errors import ConfigError, PrecisionError, UnknownRungError
 from fastsgemm.rungs import RUNGS
 
 
@@ -26,6 +26,30 @@ def test_a_rung_is_found_by_name_number_and_itself(rung):
 def test_any_other_key_is_refused_and_the_ladder_shown(key):
     with pytest.raises(UnknownRungError, match=f"unknown rung .*{RUNGS[0]}.*{RUNGS[-1]}"):
         rungs.find(key)
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"), [("Naive", "naive"), ("pipeline", "pipelined"), ("warp_tiled", "warptiled"), ("cutlass", None)]
+)
+def test_what_a_misspelt_rung_may_mean(key, meant):
+    with pytest.raises(UnknownRungError) as caught:
+        rungs.find(key)
+    assert str(caught.value).endswith(f"; did you mean {meant!r}?" if meant else str(RUNGS[-1]))
+
+
+@pytest.mark.parametrize(
+    ("precision", "hint"),
+    [
+        ("IEEE", "; did you mean 'ieee'?"),
+        ("fp16_x3", "; did you mean 'fp16x3'?"),
+        ("TF32", "; TF32 is never used: 'fp16x3' has the accuracy of float32 on tensor cores"),
+        ("fp32", ""),
+    ],
+)
+def test_what_another_precision_may_mean(precision, hint):
+    with pytest.raises(PrecisionError) as caught:
+        rungs.precision_of(None, precision)
+    assert str(caught.value) == f"precision must be 'ieee' or 'fp16x3', got {precision!r}{hint}"
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=str)

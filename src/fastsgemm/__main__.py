@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+import warnings
 from types import FrameType
 
 from fastsgemm.progress import abandon, say
@@ -44,7 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             from fastsgemm.command_line import main as run
 
-            return run(arguments)
+            with warnings.catch_warnings():
+                warnings.showwarning = lambda message, *_: _say(f"warning: {message}")  # no line of a program to name
+                return run(arguments)
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()

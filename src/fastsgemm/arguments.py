@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Iterator
 from numbers import Integral
 from typing import Any, TypeGuard
@@ -26,6 +27,12 @@ def switch(name: str, value: Any) -> bool:
     if isinstance(value, np.bool_ | Integral):
         return bool(value)
     raise ArgumentError(f"{name} must be True or False, got {value!r}")
+
+
+def hint(value: Any, names: Collection[str]) -> str:
+    """Return a question that names what a misspelt text is likely to mean, or nothing."""
+    alike = difflib.get_close_matches(value.lower(), names, 1, 0.75) if isinstance(value, str) else []
+    return f"; did you mean {alike[0]!r}?" if alike else ""
 
 
 def several(name: str, value: Any, what: str) -> Iterator[Any]:

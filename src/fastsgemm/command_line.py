@@ -88,6 +88,8 @@ def _everything(options: argparse.Namespace) -> int:
         climbs["simulated"] = "sim"
     ladders = {}
     for name, backend in climbs.items():
+        if backend == "sim":
+            say("fastsgemm: running every rung on a simulated device, for about a minute")
         # On a device the problem of the shipped ladder, which is shown beside it.
         ladders[name] = climbed = _climb(backend, stored.problem() if backend == "cuda" else None, (), {})
         if not options.json:
@@ -133,14 +135,19 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    M, N, K, layout, batch, dtypes = preparation.parse(options.problems)
-    preparation_report = preparation.prepare(
-        M, N, K, layout, batch=batch, rung=options.rung, precision=options.precision,
-        batch_invariant=options.batch_invariant, split=options.split, source=options.source,
-        symmetric=options.symmetric, dtypes=dtypes, device=options.device,
-        stored=True,  # there is no other use of them after the process
-    )  # fmt: skip
-    show(_json(dataclasses.asdict(preparation_report)) if options.json else preparation_report)
+    reports = []
+    for M, N, K, layout, batch, dtypes in [preparation.parse(size) for size in options.size]:
+        report = preparation.prepare(
+            M, N, K, layout, batch=batch, rung=options.rung, precision=options.precision,
+            batch_invariant=options.batch_invariant, split=options.split, source=options.source,
+            symmetric=options.symmetric, dtypes=dtypes, device=options.device,
+            stored=True,  # there is no other use of them after the process
+        )  # fmt: skip
+        reports.append(dataclasses.asdict(report))
+        if not options.json:
+            show(report)
+    if options.json:
+        show(_json(reports))
     return 0
 
 
@@ -160,7 +167,7 @@ def _cache(options: argparse.Namespace) -> int:
     return 0
 
 
-def _json(data: dict[str, Any]) -> str:
+def _json(data: Any) -> str:
     return json.dumps(data, indent=2, allow_nan=False)
 
 
@@ -186,12 +193,16 @@ def _constants(text: str) -> dict[str, int]:
     return named
 
 
-_EPILOG = """\
-A problem is written N, M,N,K or M,N,K,LAYOUT. LAYOUT is NN, NT, TN or TT: A and B row-major (N) or column-major (T).
+_ONE_PRODUCT = """\
+A problem is written N, M,N,K or M,N,K,LAYOUT. LAYOUT is NN, NT, TN or TT: A and B row-major (N) or column-major (T); or
+it is SYM: NT, and B is A transposed."""
+_BATCHES = """
 With ,xCOUNT after it, it is a batch: so many such products in one call, as in 64,64,64,x512. Before that may stand the
-types of A and B, f32, bf16 or f16, as in 64,64,64,NT,bf16xf32; without them both are float32.
-A device in this machine is written cuda or cuda:1. Any other device is written by name, such as "NVIDIA H200", or by
-architecture, such as sm_90."""
+types of A and B, f32, bf16 or f16, as in 64,64,64,NT,bf16xf32; without them both are float32."""
+_DEVICES = """
+A device in this machine is written cuda or cuda:1. Any other device is written by name or a part of it, such as H200,
+or by architecture, such as sm_90."""
+_EPILOG = _ONE_PRODUCT + _BATCHES + _DEVICES
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -214,7 +225,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_info(commands: Any) -> None:
     parser = commands.add_parser(
-        "info", help="show devices, driver, NVRTC, kernel cache and the tuning record in use", epilog=_EPILOG
+        "info", help="show devices, driver, NVRTC, PyTorch, kernel cache and the tuning record in use", epilog=_EPILOG
     )
     _size(parser, f"the problem whose tuning record is shown; default {DEFAULT_SIZE.N}")
     _finish(parser, _info)
@@ -226,8 +237,8 @@ def _add_ladder(commands: Any) -> None:
         help="check every rung against float64, then time it and cuBLAS",
         description="Check every rung against float64, compare their bits, then time each in turns with cuBLAS, which "
         "needs PyTorch or CuPy. Without a device: time NumPy's product through sgemm. On a simulated device: run every "
-        "rung and count its memory accesses and instructions.",
-        epilog=_EPILOG,
+        "rung and count its memory accesses and instructions. The operands are float32, and no batch.",
+        epilog=_ONE_PRODUCT + _DEVICES,
     )
     _size(
         climb,
@@ -296,10 +307,17 @@ def _add_prepare(commands: Any) -> None:
         "prepare",
         help="compile the kernels of some problems before their first call",
         description="Compile the kernels of some problems into the kernel cache, on all cores, so that no process has "
-        "to wait for a compilation later. The operands are taken to be dense.",
+        "to wait for a compilation later, and the launcher of PyTorch's products if PyTorch is installed with CUDA. "
+        "The operands are taken to be dense.",
         epilog=_EPILOG,
     )
-    ahead.add_argument("problems", metavar=WRITTEN, help="a number may be a range: 1..8192,4096,4096,NT")
+    ahead.add_argument(
+        "--size",
+        action="append",
+        required=True,
+        metavar=WRITTEN,
+        help="prepare this problem; a number may be a range: 1..8192,4096,4096,NT; repeatable",
+    )
     _call(ahead)
     ahead.add_argument(
         "--split", choices=("A", "B", "AB"), default="", help="operands that were split before, by fastsgemm.split"

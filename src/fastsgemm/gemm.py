@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
@@ -13,7 +13,7 @@ from fastsgemm.call import arrays, checks, streams
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.driver import multiply
 from fastsgemm.call.split_operand import SIDES, SplitOperand, array_of
-from fastsgemm.errors import OperandError, StreamError
+from fastsgemm.errors import MissingExtraError, StreamError
 from fastsgemm.problem import Sym
 from fastsgemm.request import NAMED, PLAIN, Request, of_call, resolve
 from fastsgemm.rungs import PRECISIONS, Rung
@@ -21,16 +21,28 @@ from fastsgemm.tuning import first_use
 from fastsgemm.tuning.first_use import opened
 
 if TYPE_CHECKING:
-    import cupy
-    import jax
-    import torch
+    from typing import Protocol
+
     from numpy.typing import NDArray
     from typing_extensions import TypedDict, Unpack
 
     from fastsgemm.config import Config
 
-    # The result is of the kind of C, or of A without C. For other libraries a type checker sees Any.
-    Array = TypeVar("Array", NDArray[np.float32], torch.Tensor, cupy.ndarray, jax.Array)
+    # The result is `out`, or C, or a new array of the kind of A. No array library but NumPy is imported for this: one
+    # that is not installed would be Any, and an overload with it would take every array. Where an array has none of
+    # this, a type checker sees Any.
+    class _Array(Protocol):
+        @property
+        def shape(self) -> Any: ...
+
+    Array = TypeVar("Array", bound=_Array)
+    New = TypeVar("New", covariant=True)
+
+    class _Transposable(Protocol[New]):
+        """An array whose new arrays are of the type of its transpose: that of a `torch.nn.Parameter` is a tensor."""
+
+        @property
+        def T(self) -> New: ...
 
     class _Options(TypedDict, total=False):
         rung: str | int | Rung | None
@@ -52,7 +64,15 @@ def sgemm(
 ) -> Array: ...
 @overload
 def sgemm(
-    A: Array,
+    A: Any, B: Any, alpha: float, beta: float, C: Array, *, out: None = ..., **options: Unpack[_Options]
+) -> Array: ...
+@overload
+def sgemm(
+    A: Any, B: Any, alpha: float = ..., beta: float = ..., *, C: Array, out: None = ..., **options: Unpack[_Options]
+) -> Array: ...
+@overload
+def sgemm(
+    A: NDArray[np.float16],
     B: Any,
     alpha: float = ...,
     beta: float = ...,
@@ -60,15 +80,18 @@ def sgemm(
     *,
     out: None = ...,
     **options: Unpack[_Options],
-) -> Array: ...
+) -> Any: ...
 @overload
 def sgemm(
-    A: Any, B: Any, alpha: float, beta: float, C: Array, *, out: None = ..., **options: Unpack[_Options]
-) -> Array: ...
-@overload
-def sgemm(
-    A: Any, B: Any, alpha: float = ..., beta: float = ..., *, C: Array, out: None = ..., **options: Unpack[_Options]
-) -> Array: ...
+    A: _Transposable[New],
+    B: Any,
+    alpha: float = ...,
+    beta: float = ...,
+    C: None = ...,
+    *,
+    out: None = ...,
+    **options: Unpack[_Options],
+) -> New: ...
 @overload
 def sgemm(
     A: Any, B: Any, alpha: float = ..., beta: float = ..., C: Any = ..., *, out: Any = ..., **options: Unpack[_Options]
@@ -103,8 +126,9 @@ def sgemm(
     alpha, beta : float
         Rounded to float32. With beta = 0, C is not read; with alpha = 0, A and B are not read.
     C : array, shape (..., M, N), float32, optional
-        Written in place and returned, unless `out` is given. Without C, beta must be 0 and, without `out`, the result
-        is a new array of the same kind as A, on the same device. A JAX array is immutable, so the result is always new.
+        Written in place and returned, unless `out` is given; then beta must not be 0. Without C, beta must be 0 and,
+        without `out`, the result is a new array of the same kind as A, on the same device. A JAX array is immutable, so
+        the result is always new.
     rung : str or int, optional
         A kernel of the ladder, by name or number; see `RUNGS`. Default: the fastest known or predicted one.
     config : Config, optional
@@ -140,12 +164,12 @@ def sgemm(
     ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError
         Subclasses of ValueError. The shapes do not match, or the result is not square with `symmetric`; what is written
         shares memory with A, B or itself, or `out` with a C that is another array; the operands are on different
-        devices; an array cannot be read or written as given; beta != 0 without C.
+        devices; an array cannot be read or written as given; beta != 0 without C, or beta = 0 with both C and `out`.
     UnknownRungError, ConfigError, PrecisionError
         Subclasses of ValueError. There is no such rung or precision; the config is not legal for the rung on this
         device; the precision contradicts the rung or a split operand.
     DeviceError
-        A subclass of RuntimeError. There is no driver or no NVRTC; the first call on a problem is inside a CUDA graph
+        A subclass of RuntimeError. There is no driver or no NVRTC; a new JAX array is asked for inside a CUDA graph
         capture; the device is out of memory (`DeviceMemoryError`, also a MemoryError). If PyTorch or CuPy cannot
         allocate a new C, their own error is raised.
 
@@ -178,8 +202,8 @@ def sgemm(
 
     **Batches.** A batch is one launch if at most three of its dimensions cannot be merged. A matrix that the batch
     shares, by broadcasting or a stride of 0, is not repeated. If the batch shares B, and the rows of all A and of all C
-    are evenly spaced, the batch is one product of more rows. Products of precision "fp16x3" are computed one after the
-    other where that is faster than an IEEE kernel.
+    are evenly spaced, the batch is one product of more rows, unless it is declared `symmetric`. Products of precision
+    "fp16x3" are computed one after the other where that is faster than an IEEE kernel.
 
     **Reproducibility.** The same call with the same config gives the same bits every time. Rungs 1 to 8 sum each
     element of C in one chain of FMAs in ascending k, then apply alpha and beta, so they all give the same bits. Rung 9
@@ -216,15 +240,9 @@ def sgemm(
     usual = type(alpha) is float and alpha in _USUAL and type(beta) is float and beta in _USUAL
     if not usual and type(alpha) in _NUMBERS and type(beta) in _NUMBERS:
         alpha, beta, usual = checks.scalar("alpha", alpha), checks.scalar("beta", beta), True
-    if (
-        library is not None
-        and usual
-        and config is None
-        and stream is None
-        and out is None
-        and (C is not None or not beta)
-    ):
-        result = library.multiply_known(opened, request, A, B, C, alpha, beta)
+    known = arrays.known.get(type(A))
+    if known is not None and usual and config is None and stream is out is None and (C is not None or not beta):
+        result = known(request, A, B, C, alpha, beta)
         if result is not None:
             return result
     return _multiply(request, A, B, C, alpha, beta, stream, out)
@@ -233,25 +251,41 @@ def sgemm(
 def multiply_triangle(A: Any, B: Any, alpha: float, beta: float, C: Any, sym: Sym) -> Any:
     """Compute one triangle, LOWER or UPPER, of C <- alpha * A @ B + beta * C, of which A @ B is symmetric; return C.
 
-    The other triangle of C is left as it is.
+    The other triangle of C is left as it is. If C is immutable, a new array is returned, of which the other triangle is
+    that of C.
 
     Raises
     ------
-    OperandError
-        C is immutable.
     FastsgemmError
         See `sgemm`.
     """
-    if arrays.library(C).immutable:
-        raise OperandError(f"C must be an array that can be written to keep one triangle, got {type(C).__name__}")
+    if _is_traced(A, B, C, alpha, beta) or arrays.library(C).immutable:
+        whole = sgemm(A, B, alpha, beta, C, symmetric=True)
+        kept = np.tri(whole.shape[-1], dtype=bool)
+        return whole.__array_namespace__().where(kept if sym is Sym.LOWER else kept.T, whole, C)
     alpha, beta = checks.scalar("alpha", alpha), checks.scalar("beta", beta)
     return _multiply(Request(symmetric=sym), A, B, C, alpha, beta, None, None)
 
 
+def _is_traced(*given: Any) -> bool:
+    """Whether JAX traces one of these."""
+    core = sys.modules.get("jax.core")
+    return core is not None and any(isinstance(x, core.Tracer) for x in given)
+
+
+@cache
+def _by_xla() -> Any:
+    """Return the module that lets XLA compute products, or None where JAX is older than it supports."""
+    try:
+        from fastsgemm.jax import product
+    except MissingExtraError:
+        return None
+    return product
+
+
 def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, stream: Any, out: Any) -> Any:
     """Slow path: no cached plan matched. Reads the arrays with all checks; floats are rounded to float32."""
-    core = sys.modules.get("jax.core")
-    if core is not None and any(isinstance(x, core.Tracer) for x in (A, B, C, out, alpha, beta)):
+    if _is_traced(A, B, C, out, alpha, beta):
         if stream is not None:
             raise StreamError("stream= has no meaning in code that JAX traces: XLA chooses the stream")
         from fastsgemm.jax import product
@@ -261,6 +295,8 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, s
         alpha, beta = checks.scalar("alpha", alpha), checks.scalar("beta", beta)
     if C is None:
         checks.no_output(beta)
+    elif out is not None and out is not C:
+        checks.unread_source(beta)
     split: dict[str, SplitOperand] = {}
     if type(A) is SplitOperand:
         split["A"], A = A, array_of("A", A, request.precision)
@@ -282,6 +318,10 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, s
                 "stream= is for device arrays only; a call on host arrays returns when the result is there"
             )
         return host.sgemm(request, A, B, C, alpha, beta, out)
+    if library.has_runtime and stream is None and not split:
+        product = _by_xla()
+        if product is not None and all(x is None or arrays.library(x) is library for x in (A, B, C, out)):
+            return product.eager(request, A, B, alpha, beta, C, out)
 
     gpu = opened.get(ordinal)
     if gpu is None:
@@ -293,17 +333,22 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, s
         if handle not in gpu.streams:
             gpu.adopt(handle)
         in_order = stream is None or device.is_capturing(handle)
-        operands, result, at_home = arrays.read(library, A, B, C, out, gpu, handle, in_order)
+        operands, result, kept = arrays.read(library, A, B, C, out, gpu, handle, in_order)
         addresses = [0, 0]  # of A and B where they were split before
         if split:
             for name, each in split.items():
                 side = SIDES.index(name)
                 each.require(name, operands[side][1].shape)
-                at_home = not each.ready_on(gpu, handle) and at_home
+                each.make_ready(handle)
+                kept.append(each)
                 addresses[side] = each.address
-        multiply(gpu, handle, request, operands, alpha, beta, addresses)
-        if not at_home:
-            gpu.keep_alive(handle, (A, B, C, result, *split.values()))
+        loaded = multiply(gpu, handle, request, operands, alpha, beta, addresses)
+        if library.has_launcher and not kept and out is None and request.config is None:
+            from fastsgemm.torch import launcher
+
+            launcher.learn(request, A, B, C, loaded, operands[2][1].shape)
+        if kept:
+            gpu.keep_alive(handle, kept)
         if result is not target:
             return library.finish(result)
         library.written(target)

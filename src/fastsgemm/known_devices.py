@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,9 +49,29 @@ class SimulatedDevice(Struct, frozen=True):
         return self.limits.shared_limit
 
 
-def wanted() -> str:
-    """Return the name in ``FASTSGEMM_SIM_DEVICE``, or the default device."""
-    return os.environ.get("FASTSGEMM_SIM_DEVICE", "").strip() or _DEFAULT
+def simulated() -> SimulatedDevice:
+    """Return the device that ``FASTSGEMM_SIM_DEVICE`` names, or the default one.
+
+    Raises
+    ------
+    DeviceError
+        The variable names none; see `find`.
+    """
+    name = os.environ.get("FASTSGEMM_SIM_DEVICE", "").strip()
+    try:
+        return find(name or _DEFAULT)
+    except DeviceError as error:
+        raise DeviceError(f"FASTSGEMM_SIM_DEVICE={name}: {error}") from error
+
+
+def named(asked: str, devices: Iterable[tuple[str, str]]) -> list[int]:
+    """Return which devices, of which each is a name and an architecture, `asked` means.
+
+    It is one of the two, else part of the name: whole words, in any case, such as ``H200`` or ``rtx 4090``.
+    """
+    listed, words = list(devices), re.compile(rf"(?<!\w){re.escape(asked)}(?!\w)", re.IGNORECASE)
+    exact = [number for number, device in enumerate(listed) if asked in device]
+    return exact or [number for number, (name, _) in enumerate(listed) if asked and words.search(name)]
 
 
 def known() -> dict[str, str]:
@@ -59,17 +81,21 @@ def known() -> dict[str, str]:
 
 @cache
 def find(device: str) -> SimulatedDevice:
-    """Return the device with this name, or the first one of an architecture such as ``sm_90``.
+    """Return the device with this name or a part of it, or the first one of an architecture such as ``sm_90``.
 
     Raises
     ------
     DeviceError
-        The table does not have it; the message lists what it has.
+        The table does not have it, and the message lists what it has; or several names have this part.
     """
     table = _table()
-    for name, device_info in table["devices"].items():
-        if device in (name, device_info["arch"]):
-            return SimulatedDevice(name, **device_info, limits=Limits(**table["architectures"][device_info["arch"]]))
+    arch_of = known()
+    found = [[*arch_of][number] for number in named(device, arch_of.items())]
+    if len(found) > 1 and device not in arch_of.values():
+        raise DeviceError(f"{device!r} can be {', '.join(found)}; name one of them")
+    if found:
+        device_info = table["devices"][found[0]]
+        return SimulatedDevice(found[0], **device_info, limits=Limits(**table["architectures"][device_info["arch"]]))
     there = ", ".join([*table["architectures"], *table["devices"]])
     raise DeviceError(
         f"nothing is known of a device {device!r}; known are {there}; a device in this machine is cuda or cuda:1"

@@ -71,7 +71,7 @@ def run_path(path: str, arguments: Sequence[str]) -> None:
 
     As there, ``__file__`` and the first entry of `sys.path` are absolute but not normalised.
     """
-    whole = os.path.join(os.getcwd(), path)
+    whole = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
     archive = get_importer(whole) is not None
     loader = _loader(whole)
     code: Any = None if archive else _code(loader)

@@ -14,12 +14,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# In a log file, seconds before a bar is first printed, and between two prints.
-_LOG_PERIOD = 10.0
-
-
 # A warning points at the line of the program that made the call, not at the modules through which the call went.
-_PASSED_THROUGH = ("fastsgemm", "torch", "functools")
+_PASSED_THROUGH = ("fastsgemm", "torch", "jax", "jaxlib", "functools", "contextlib")
 
 
 def printable(text: str) -> str:
@@ -45,13 +41,13 @@ def say(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Issue a `RuntimeWarning` that points at the caller's program."""
+    """Issue a `RuntimeWarning` of one line that points at the caller's program."""
     frame = sys._getframe()
     while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in _PASSED_THROUGH:
         frame = frame.f_back
     place, names = (frame.f_code.co_filename, frame.f_lineno), frame.f_globals
     registry = names.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(printable(text), RuntimeWarning, *place, names.get("__name__"), registry)
+    warnings.warn_explicit(printable(" ".join(text.split())), RuntimeWarning, *place, names.get("__name__"), registry)
 
 
 def abandon(stream: Any) -> None:
@@ -87,25 +83,19 @@ class _Stderr:
 
 
 def track(items: Collection[T], doing: str, delay: float = 0.0) -> Iterable[T]:
-    """Return an iterable over `items` that shows a progress bar with a label.
-
-    It appears on a terminal after `delay` seconds; in a log after at least 10.
-    """
-    if _closed():
+    """Return an iterable over `items` that shows a progress bar with a label, on a terminal after `delay` seconds."""
+    if not _is_terminal():
         return items
     from tqdm import tqdm
 
-    stderr = _Stderr(sys.stderr)
-    period = 0.1 if stderr.isatty() else _LOG_PERIOD
-    wait = delay if stderr.isatty() else max(delay, _LOG_PERIOD)
-    bar: Iterable[T] = tqdm(items, doing, file=stderr, leave=False, delay=wait, mininterval=period)
+    bar: Iterable[T] = tqdm(items, doing, file=_Stderr(sys.stderr), leave=False, delay=delay)
     return bar
 
 
 class Bar:
     """The progress bars of a tuning run, one for each phase, with the best result so far and the time left.
 
-    Unless it is enabled, nothing is shown, not even notes.
+    Bars are for terminals; notes are also for logs. Unless it is enabled, nothing is shown, not even notes.
     """
 
     def __init__(self, enabled: bool = True) -> None:
@@ -127,7 +117,7 @@ class Bar:
             desc=f"{self._title} {what}".strip(),
             file=_Stderr(sys.stderr),
             leave=False,
-            disable=not self._enabled,
+            disable=not (self._enabled and _is_terminal()),
         )
 
     def step(self) -> None:
@@ -150,6 +140,11 @@ class Bar:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def _is_terminal() -> bool:
+    """Whether stderr is a terminal, on which a bar can be drawn over."""
+    return not _closed() and sys.stderr.isatty()
 
 
 def _closed() -> bool:

@@ -249,7 +249,10 @@ def precision_of(rung: Rung | None, precision: str) -> str:
         There is no such precision, or the rung has another one.
     """
     if not arguments.is_one_of(precision, PRECISIONS):
-        raise PrecisionError(f"precision must be {' or '.join(map(repr, PRECISIONS))}, got {precision!r}")
+        hint = arguments.hint(precision, PRECISIONS)
+        if isinstance(precision, str) and precision.lower() == "tf32":
+            hint = "; TF32 is never used: 'fp16x3' has the accuracy of float32 on tensor cores"
+        raise PrecisionError(f"precision must be {' or '.join(map(repr, PRECISIONS))}, got {precision!r}{hint}")
     if rung is None:
         return precision
     if precision not in (PRECISIONS[0], rung.precision):
@@ -271,5 +274,6 @@ def find(key: str | int | Rung) -> Rung:
         return key
     rung = _BY_KEY.get(key if isinstance(key, str) else arguments.integer(key))
     if rung is None:
-        raise UnknownRungError(f"unknown rung {key!r}; the ladder has {', '.join(map(str, RUNGS))}")
+        hint = arguments.hint(key, [name for name in _BY_KEY if isinstance(name, str)])
+        raise UnknownRungError(f"unknown rung {key!r}; the ladder has {', '.join(map(str, RUNGS))}{hint}")
     return rung

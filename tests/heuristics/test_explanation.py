@@ -1,3 +1,4 @@
+import itertools
 import json
 from dataclasses import replace
 
@@ -234,6 +235,38 @@ def test_a_record_of_another_device_of_the_architecture_can_be_improved():
     found = explain(1000, 1000, 1000, device="NVIDIA H200")
     found = replace(found, device=structs.replace(found.device, name="NVIDIA GH200"))
     assert str(found).endswith("tune it, on one NVIDIA GH200: fastsgemm tune --rung pipelined --size 1000,1000,1000")
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])
+def test_only_a_time_of_the_very_device_is_called_measured(name):
+    text, here = str(explain(1000, 1000, 1000, device=name)), name == "NVIDIA H200"
+    where = "this device" if here else "NVIDIA H200"
+    origin = "measured" if here else "that of NVIDIA H200, not measured on this device"
+    assert f"rule       exact: this problem was tuned on {where}\n" in text
+    assert f"TFLOP/s ({origin})\n" in text
+
+
+SHORTER_TIMES = {
+    "a tuned config is left only for one predicted to take 6% less": (4096, 4096, 4096, "NN", False),
+    "predictions within 2% count as equal": (2500, 1500, 3000, "NN", False),
+    "does not compute one triangle alone": (500, 500, 100, "NN", True),
+}
+
+
+@pytest.mark.parametrize("why", SHORTER_TIMES)
+def test_why_a_way_with_a_shorter_time_is_not_chosen(why):
+    *problem, symmetric = SHORTER_TIMES[why]
+    found = explain(*problem, device="NVIDIA H200", symmetric=symmetric)
+    shorter = [way for way in found.ways if way.ms < found.choice.ms]
+    reasons = {way["why_not"] for way in found.json()["ways"] if way["ms"] < found.choice.ms}
+    assert shorter and why in reasons and f"{shorter[0].config} (" in str(found)
+    assert not any(way["why_not"] for way in found.json()["ways"] if way["ms"] >= found.choice.ms)
+
+
+def test_each_shorter_time_has_a_reason():
+    for M, N, K in itertools.product((1, 20, 100, 1000, 4096), (33, 512, 3000), (64, 1000, 8192)):
+        ways = explain(M, N, K, "NT", device="NVIDIA H200").json()["ways"]
+        assert not [way for way in ways if way["ms"] < ways[0]["ms"] and way["why_not"] in ("", "not compared")]
 
 
 def test_a_rung_is_called_searched_where_it_can_be_tuned():

@@ -231,3 +231,14 @@ def test_float32_copies_of_operands_that_lie_alike_are_two(random, pair, trans):
     A, B = lying(of_type(dtypes.a, random(64, 64)), trans[0]), lying(of_type(dtypes.b, random(64, 64)), trans[1])
     C, _ = sgemm("pipelined", None, A, B, precision="ieee")
     np.testing.assert_array_equal(C, sgemm("pipelined", None, as_float32(A), as_float32(B))[0])
+
+
+@pytest.mark.parametrize("shape", [(4, 0, 5), (0, 3, 5), (4, 3, 0), (40, 0, 50)], ids=repr)
+@pytest.mark.parametrize("precision", ["ieee", "fp16x3"])
+def test_an_extent_of_0(shape, precision):
+    M, N, K = shape[0], shape[2], shape[1]
+    C = np.full((M, N), 3.0, np.float32)
+    result, _ = sgemm(
+        None, None, np.ones((M, K), np.float16), np.ones((K, N), np.float16), 1.0, 2.0, C, precision=precision
+    )
+    np.testing.assert_array_equal(result, np.full((M, N), 6.0 if K == 0 else 9.0, np.float32))

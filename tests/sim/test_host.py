@@ -233,3 +233,12 @@ def test_it_is_imported_when_it_is_needed_and_brings_no_cuda_runtime():
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr, done.stdout.split()) == (0, "", ["[[3.", "3.]", "[3.", "3.]]"])
+
+
+@pytest.mark.parametrize(("K", "said"), [(1000, True), (999, False)])
+def test_how_long_a_large_product_is_simulated_is_said_first(monkeypatch, capsys, K, said):
+    shown = []
+    monkeypatch.setattr(sim.gemm, "multiply", lambda *_: shown.append(capsys.readouterr().err))
+    fastsgemm.sgemm(np.ones((1000, K), np.float32), np.ones((K, 1000), np.float32))
+    message = "fastsgemm: simulating 1e+09 FMAs takes about 1.1 to 4.2 minutes; FASTSGEMM_DEVICE=host uses NumPy\n"
+    assert shown == [message if said else ""]

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 
@@ -6,9 +7,10 @@ import numpy as np
 import pytest
 
 from fastsgemm import rungs
+from fastsgemm.errors import CompileError
 from fastsgemm.geometry.batch import Batch
 from fastsgemm.jit import source
-from fastsgemm.sim import Machine, Region, machine
+from fastsgemm.sim import Machine, Region, machine, nvrtc
 from fastsgemm.sim.errors import ParameterAccessError
 
 
@@ -145,3 +147,21 @@ def test_deterministic_addresses():
         )
         del keep
     assert found == {5}
+
+
+@pytest.mark.parametrize("name", ["removed", 'a "quoted" folder', "back\\slash"])
+def test_any_current_folder_will_do(name, tmp_path, monkeypatch):
+    """NVRTC puts it before the names of source files: there may be no such folder, or PTX cannot spell it."""
+    folder = tmp_path / name
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    uncached = nvrtc.compile_source.__wrapped__.__wrapped__  # past the results of earlier runs, too
+    if name == "removed":
+        folder.rmdir()
+    source = '#line 3 "text.cu"\nextern "C" __global__ void kernel(float* C) {\n#line 7 "part.cuh"\nC[0] = 1.0f;\n}\n'
+    made = uncached(source, "sm_90")
+    assert re.findall(r"\.file\s+\d+\s+(.*)", made.ptx) == ['"text.cu"', '"part.cuh"']
+    with pytest.raises(CompileError) as caught:
+        uncached(source.replace("C[0]", "D[0]"), "sm_90")
+    assert "NVRTC" in str(caught.value) and "refused kernel.cu for" in str(caught.value)
+    assert "\npart.cuh(7): error: identifier" in str(caught.value)

@@ -39,6 +39,8 @@ def _ms_of_fewer_bytes(known: Knowledge, ms: float, flops: int, operands: tuple[
     """
     elements = [prod(one.shape) * batch for one in operands]
     read = sum(ITEM * count for count in elements)
+    if not read:  # K is 0
+        return ms
     saved = sum((ITEM - one.dtype.item) * count for one, count in zip(operands, elements, strict=True))
     rate, model = known.fitted.packing_bytes_per_ms, known.model(READER)
     less = ms - saved / rate if rate else ms

@@ -81,6 +81,8 @@ def folder_to_write(name: str) -> Path:
     try:
         private_files.make_folder(folder)
         private_files.make_folder(folder / name)
+        if not os.access(folder / name, os.W_OK):
+            raise PermissionError(f"you may not write {folder / name}")
     except OSError as error:
         raise RecordError(f"{folder} cannot be written ({error}); FASTSGEMM_DATA_DIR names another folder") from error
     return folder / name

@@ -13,7 +13,9 @@ from fastsgemm.errors import DeviceError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choice, database, fp16x3, fp16x3_rates
 from fastsgemm.heuristics.choice import Choice
+from fastsgemm.heuristics.cost_model import CLOSE
 from fastsgemm.heuristics.database_entries import GENERIC, Record, tflops
+from fastsgemm.heuristics.ways import LEAST_GAIN
 from fastsgemm.problem import Problem, as_data, checked, dtypes_of, of, spell
 from fastsgemm.request import Request, of_problem, resolve
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
@@ -21,7 +23,6 @@ from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 _SHOWN = 4  # other ways
 _SYMMETRIC = "symmetric  computes one triangle, stores each result twice"
 _RULES = {
-    choice.EXACT: "this problem was tuned",
     choice.PREDICTED: "of the configs with a measured curve, the first within 2 % of the least predicted time",
     choice.NEAREST: "no times are known here; the record of the nearest problem",
 }
@@ -78,11 +79,49 @@ class Explanation:
         if chosen.rule == choice.NEAREST:
             which = "" if rung in rungs.DEFAULTS else f" --rung {rung.name}"
             return f"fastsgemm tune{which}", "measure times, from which every problem is predicted"
-        evidence = chosen.evidence
-        if chosen.rule == choice.EXACT and isinstance(evidence, Record) and evidence.device == self.device.name:
+        if chosen.rule == choice.EXACT and self._is_of_this_device:
             return None, "this problem was tuned on this device"
         why = "tune it" if chosen.rule == choice.EXACT else "measure what is predicted here"
         return f"fastsgemm tune --rung {rung.name} --size {spell(self.problem)}", why
+
+    @property
+    def _is_of_this_device(self) -> bool:
+        """Whether the record or curve was measured on a device of this name."""
+        evidence = self.choice.evidence
+        return evidence is not None and evidence.device == self.device.name
+
+    @property
+    def _rule(self) -> str:
+        """What the rule means, in words."""
+        chosen = self.choice
+        if chosen.rule != choice.EXACT:
+            return _RULES[chosen.rule]
+        where = "this device" if self._is_of_this_device else getattr(chosen.evidence, "device", None)
+        return f"this problem was tuned on {where}" if where else "there is a record of this problem"
+
+    @property
+    def _origin_of_time(self) -> str:
+        """Where the time of the choice is from: only a time of this very device is called measured."""
+        chosen = self.choice
+        if chosen.rule != choice.EXACT or chosen.packed:
+            return "predicted"
+        device = getattr(chosen.evidence, "device", None)
+        return "measured" if self._is_of_this_device else f"that of {device}, not measured on this device"
+
+    def _why_not(self, way: Choice) -> str:
+        """Why a way with a shorter time than that of the choice was not chosen; empty where its time is not shorter."""
+        chosen = self.choice
+        if way.ms is None or chosen.ms is None or way.ms >= chosen.ms:
+            return ""
+        if way.cost >= chosen.cost:
+            return "less accurate: its sums are of too few chains"
+        if chosen.triangle and not way.triangle:
+            return "does not compute one triangle alone"
+        if chosen.rule == choice.EXACT and way.rule != choice.EXACT:
+            return f"a tuned config is left only for one predicted to take {LEAST_GAIN:.0%} less"
+        if way.cost * CLOSE >= chosen.cost:
+            return f"predictions within {CLOSE - 1:.0%} count as equal"
+        return "not compared"
 
     def json(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -114,6 +153,7 @@ class Explanation:
                     "rung": way.rung.name,
                     "constants": way.config.constants,
                     "rule": way.rule,
+                    "why_not": self._why_not(way),
                 }
                 for way in self.ways
             ],
@@ -145,7 +185,7 @@ class Explanation:
             return [*lines, *_of_rung_11(p, chosen), *([_SYMMETRIC] if chosen.triangle else [])]
         lines += [
             f"constants  {chosen.config}",
-            f"rule       {chosen.rule}: {_RULES[chosen.rule]}",
+            f"rule       {chosen.rule}: {self._rule}",
             f"evidence   {self.evidence}",
         ]
         if chosen.triangle:
@@ -153,12 +193,15 @@ class Explanation:
         if chosen.packed:
             lines.append(f"packed     {' and '.join(chosen.packed)} first")
         if chosen.ms is not None:
-            measured = chosen.rule == choice.EXACT and not chosen.packed
-            verb = "measured" if measured else "predicted"
-            lines.append(f"time       {chosen.ms:.4g} ms, {tflops(p, chosen.ms):.4g} TFLOP/s ({verb})")
+            rate = tflops(p, chosen.ms)
+            lines.append(f"time       {chosen.ms:.4g} ms, {rate:.4g} TFLOP/s ({self._origin_of_time})")
         for number, way in enumerate(self.ways[1 : 1 + _SHOWN]):
             time = "" if way.ms is None else f"{way.ms:.4g} ms  "
-            lines.append(f"{'others' if number == 0 else '':10} {time}{way.name}: {way.rung.name} {way.config}")
+            why = self._why_not(way)
+            lines.append(
+                f"{'others' if number == 0 else '':10} {time}{way.name}: {way.rung.name} {way.config}"
+                f"{f' ({why})' if why else ''}"
+            )
         return lines
 
 
@@ -270,7 +313,7 @@ def device_at(place: int | str) -> DeviceInfo:
     """Return the device that `place` names, as `explain` reads it."""
     place = arguments.place(place)
     if isinstance(place, str) and place.lower() == "sim":
-        place = known_devices.wanted()
+        return info_of(known_devices.simulated())
     if isinstance(place, str) and not device.is_present(place.lower()):
         return info_of(known_devices.find(place))
     with naming_others():

@@ -21,7 +21,7 @@ from fastsgemm.progress import track
 from fastsgemm.request import resolve
 from fastsgemm.rungs import Rung
 from fastsgemm.sim.counters import GlobalTraffic
-from fastsgemm.sim.gemm import multiply, sgemm
+from fastsgemm.sim.gemm import minutes, multiply, sgemm
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
 
@@ -30,7 +30,6 @@ TYPICAL = Problem(4096, 4096, 4096)  # its constants are used, because those of 
 # Limits of a climb. FLOPs are those of whole tiles, because the kernels compute whole tiles.
 MOST_FLOPS = 5 * 10**9
 _STEPS_BESIDE = 64  # steps of k that take as long as setting up and storing a tile
-_FLOPS_A_SECOND = (8e6, 30e6)  # simulated on two cores: small grids, large grids
 _COPIES = 8.0  # memory in float32 copies of A, B and C: values, float64 reference, simulated memory and its map
 
 
@@ -124,10 +123,9 @@ def _refuse_too_large(problem: Problem, chosen: Sequence[Constants]) -> None:
     contenders.refuse_too_large(problem, _COPIES)
     flops = sum(_flops(problem, given.rung, given.config) for given in chosen)
     if flops > MOST_FLOPS:
-        least, most = (flops / speed / 60 for speed in reversed(_FLOPS_A_SECOND))
         raise ShapeError(
             f"simulating {spell(problem)} on {len(chosen)} rung(s) takes {flops:.2g} FLOPs in whole tiles, "
-            f"about {least:.2g} to {most:.2g} minutes; the limit is {MOST_FLOPS:.2g}: choose a smaller size or "
+            f"{minutes(flops)}; the limit is {MOST_FLOPS:.2g}: choose a smaller size or "
             "fewer rungs"
         )
 

@@ -28,6 +28,15 @@ Array = NDArray[np.float32]
 
 Reports = list[tuple[Launch, Report]]  # of each kernel of a product, in the order of their launches
 
+FLOPS_A_SECOND = (8e6, 30e6)  # simulated on two cores: small grids, large grids
+
+
+def minutes(flops: float) -> str:
+    """Return about how long the kernels of so many FLOPs are simulated, in words."""
+    least, most = (flops / speed / 60 for speed in reversed(FLOPS_A_SECOND))
+    return f"about {least:.2g} to {most:.2g} minutes"
+
+
 _KINDS = {4: "<f4", 2: "<u2"}  # of the elements of a `Matrix`, by their bytes
 
 

@@ -51,7 +51,7 @@ class Machine:
     """
 
     def __init__(self, device: str | None = None) -> None:
-        self.device = known_devices.find(device or known_devices.wanted())
+        self.device = known_devices.find(device) if device else known_devices.simulated()
 
     def launch(
         self,

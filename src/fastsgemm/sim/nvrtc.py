@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 from functools import lru_cache
 
 from msgspec.structs import replace
 
+from fastsgemm.errors import CompileError
 from fastsgemm.jit import compiler
 from fastsgemm.jit.compiler import Compiled, Report
+
+# NVRTC puts the current folder before a relative name, and fails where there is no such folder any more or its path has
+# a quotation mark. So names begin with a slash while NVRTC has them.
+_NAMED = re.compile(r'^#line \d+ "(?!/)', re.MULTILINE)
+_SLASH = re.compile(r'(?:(?<=")|(?<=\s)|^)/(?=[\w./]+\.cuh?\b)', re.MULTILINE)
 
 
 @lru_cache(maxsize=64)
@@ -24,9 +29,11 @@ def compile_source(source: str, arch: str) -> Compiled:
         NVRTC refused the source; the message carries its log.
     """
     options = [f"-arch={arch}", "--std=c++17", "-lineinfo", *compiler.reporting()]
-    made = compiler.compile_program(source, "kernel.cu", options, ptx=True)
-    folder = os.getcwd().rstrip("/") + "/"  # NVRTC puts it before every name
-    return replace(made, ptx=made.ptx.replace(f'"{folder}', '"'))
+    try:
+        made = compiler.compile_program(_NAMED.sub(r"\g<0>/", source), "/kernel.cu", options, ptx=True)
+    except CompileError as error:
+        raise CompileError(_SLASH.sub("", str(error))) from error
+    return replace(made, ptx=_SLASH.sub("", made.ptx))
 
 
 def report_on(kernel: str, log: str) -> Report:
