@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from page_tables.markdown import Data, header, line
 
-NOT_MEASURED = "*Not measured yet: run `tests/benchmarks/programs/run.py --json docs/data/pytorch.json` on a GPU.*"
+NOT_MEASURED = "*Not measured yet: see `tests/benchmarks/programs/README.md`; it takes a GPU.*"
 
 
 def texts(programs: Mapping[str, Data] | None) -> dict[str, str]:
@@ -41,21 +41,43 @@ def _place(program: Data) -> str:
 
 
 def _programs(timed: Mapping[str, Data]) -> str:
-    """Return a table for each place where programs ran in turns: the times of a step, those of fastsgemm relative."""
+    """Return a table for each place where programs ran in turns: the times of a step, those of others relative."""
     texts = []
     for place, cases in _by_place(timed).items():
-        lines = header("program", "PyTorch, ms", "ieee", "fp16x3", "ieee, device alone", "fp16x3, device alone")
+        lines = header("program", "PyTorch, ms", *_RATIOS, "limit")
         for case in cases:
-            (ms, *wall), (_, *alone) = _relative(case["ms"]), _relative(case["device_ms"])
-            lines.append(line(case["what"], f"{ms:.2f}", *(f"{ratio:.2f}" for ratio in (*wall, *alone))))
-        most = (max(case["difference"][name] for case in cases) for name in ("ieee", "fp16x3"))
-        differences, least = " and ".join(f"{one:.0e}" for one in most), min(case["share"]["ieee"] for case in cases)
-        remark = (
-            f"The results differ from PyTorch's by at most {differences} of their norm, with ieee and with fp16x3; at "
-            f"least {_percent(least)} of the FLOPs of products were replaced."
-        )
-        texts.append("\n".join([f"On {place}.", "", *lines, "", remark]))
+            ratios = (f"{_ratio(case, name):.2f}" if name in case["ms"] else "" for name in _RATIOS)
+            lines.append(line(case["what"], f"{case['ms']['PyTorch']:.2f}", *ratios, case.get("limit", "")))
+        texts.append("\n".join([f"On {place}.", "", *lines, "", _summary(cases)]))
     return "\n\n".join(texts) or NOT_MEASURED
+
+
+def _summary(cases: Sequence[Data]) -> str:
+    """Return the geometric means, how many programs are slower, and how right the results are."""
+    sentences = [f"Geometric means of all {len(cases)}: {_means(cases)}."]
+    if limited := [case for case in cases if case.get("limit") == "host"]:
+        sentences.append(f"Of the {len(limited)} that the host limits: {_means(limited)}.")
+    slower = " and ".join(f"{sum(_is_slower(case, name) for case in cases)} with {name}" for name in _PRECISIONS)
+    most = " and ".join(f"{max(case['difference'][name] for case in cases):.0e}" for name in _PRECISIONS)
+    sentences.append(f"Slower by more than 2 % and than the null run differs: {slower}.")
+    sentences.append(f"The results differ from PyTorch's by at most {most} of their norm, with ieee and with fp16x3;")
+    least = min(case["share"]["ieee"] for case in cases)
+    sentences.append(f"at least {_percent(least)} of the FLOPs of products were replaced.")
+    return " ".join(sentences)
+
+
+def _means(cases: Sequence[Data]) -> str:
+    means = (f"{statistics.geometric_mean(_ratio(case, name) for case in cases):.3f} {name}" for name in _PRECISIONS)
+    return ", ".join(means)
+
+
+def _ratio(case: Data, name: str) -> float:
+    return float(case["ms"][name] / case["ms"]["PyTorch"])
+
+
+def _is_slower(case: Data, name: str) -> bool:
+    null = _ratio(case, "null") if "null" in case["ms"] else 1.0
+    return _ratio(case, name) > max(1 + _NOISE, null, 1 / null)
 
 
 def step_times(programs: Mapping[str, Data] | None) -> dict[tuple[str, str], list[Mapping[str, float]]]:
@@ -84,26 +106,21 @@ def _relative(times: Mapping[str, float]) -> list[float]:
 
 
 def _calls(calls: Data) -> list[str]:
-    """Return the range of the host times of calls, by whether they are replaced, and the times without the switch."""
-    ratios: dict[str, list[list[float]]] = {}
+    """Return what products add to the host time of a step, and the host time of calls one after the other."""
+    lines = header("step", "products", "kernels", "PyTorch, µs", *(f"{name}, µs" for name in _RATIOS))
+    for row in calls["steps"]:
+        us, number = row["step_us"], row["products"]
+        kernels = " / ".join("?" if count is None else str(count) for count in row["launches"].values())
+        extra = (f"{(us[name] - us['PyTorch']) / number:+.1f}" for name in _RATIOS)
+        lines.append(line(row["step"], number, kernels, f"{us['PyTorch'] / number:.1f}", *extra))
+    lines += ["", *header("call", "host time, µs", "relative to PyTorch's")]
     for row in calls["calls"]:
-        _, *ours = _relative({name: us["between"] for name, us in row["host_us"].items()})
-        kind = next((kind for kind in _NOT_REPLACED if kind in row["call"]), "replaced")
-        ratios.setdefault(kind, []).append(ours)
-    lines = [
-        "What a call between other operators adds to the time of the host, relative to PyTorch's own call:",
-        "",
-        *header("call with the switch", "kinds", "ieee", "fp16x3"),
-    ]
-    for kind, times in ratios.items():
-        lines.append(line(kind, len(times), *(_spread(one) for one in zip(*times, strict=True))))
-    lines += ["", *header("call without the switch", "host time, µs")]
-    return lines + [line(f"`{name}`", f"{us:.1f}") for name, us in calls["operator_us"].items()]
-
-
-def _spread(ratios: Sequence[float]) -> str:
-    least, most = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
-    return least if least == most else f"{least} to {most} (median {statistics.median(ratios):.2f})"
+        size = " x ".join(map(str, row["size"])) + (f", rung {row['rung']}" if row["rung"] else "")
+        for name, us in row["us"].items():
+            base = "torch.mm(out=)" if "C given" in name or "out=" in name else "torch.mm"
+            ratio = "" if name == base else f"{us / row['us'][base]:.2f}"
+            lines.append(line(f"`{name}`, {size}", f"{us:.1f}", ratio))
+    return lines
 
 
 def _opinfo(opinfo: Data) -> list[str]:
@@ -164,8 +181,16 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}%" if share else ""
 
 
-_SYMMETRIC = ("neighbours", "newton_schulz", "pca", "shampoo")  # programs that multiply a matrix by its own transpose
-_NOT_REPLACED = ("passed on", "not replaced")  # in the names of calls
+_SYMMETRIC = (
+    "muon",
+    "neighbours",
+    "newton_schulz",
+    "pca",
+    "shampoo",
+)  # programs that multiply a matrix by its own transpose
+_PRECISIONS = ("ieee", "fp16x3")
+_RATIOS = ("null", *_PRECISIONS)  # null: PyTorch's own products a second time
+_NOISE = 0.02  # a program that takes more than so much longer is slower
 # Every table of one program, with that program.
 _TABLES: dict[str, tuple[str, Callable[[Data], list[str]]]] = {
     "pytorch-calls": ("calls", _calls),

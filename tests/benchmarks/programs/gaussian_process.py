@@ -12,7 +12,7 @@ TOLERANCE = 1e-2  # of the gradients: near the solver's, rounding decides how ma
 
 
 def cases(small):
-    n = 256 if small else 4096
+    n = 256 if small else 1024
     return {f"exact Gaussian process, fitting, n = {n}": partial(_build, n)}
 
 

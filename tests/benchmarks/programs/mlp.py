@@ -14,10 +14,14 @@ def cases(small):
     return {f"MLP, {width} x {LAYERS}, training, batch {batch}": partial(trained, width, batch, lambda model: model)}
 
 
+def perceptron(width):
+    return nn.Sequential(*(part for _ in range(LAYERS) for part in (nn.Linear(width, width), nn.GELU())))
+
+
 def trained(width, batch, compiled, device):
     """Return a training step; `compiled` returns what is called in place of the model."""
     with torch.device(device):
-        model = nn.Sequential(*(part for _ in range(LAYERS) for part in (nn.Linear(width, width), nn.GELU())))
+        model = perceptron(width)
         x, wanted = torch.randn(batch, width), torch.randn(batch, width)
     called = compiled(model)
     return training(model, lambda: (called(x) - wanted).square().mean())

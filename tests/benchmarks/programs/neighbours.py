@@ -8,7 +8,7 @@ NEIGHBOURS = 10
 
 
 def cases(small):
-    points, width = (200, 32) if small else (20_000, 784)
+    points, width = (200, 32) if small else (10_000, 784)
     return {f"{NEIGHBOURS} nearest neighbours, {points:,} points x {width}": partial(_build, points, width)}
 
 

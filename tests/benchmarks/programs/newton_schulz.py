@@ -14,21 +14,22 @@ TOLERANCE = 1e-3  # each step makes small singular values, and the rounding erro
 
 
 def cases(small):
-    n = 64 if small else 4096
+    n = 64 if small else 2048
     what = f"{STEPS} Newton-Schulz steps, {n} x {n}"
     return {f"{what}, A A": partial(_build, n, False), f"{what}, A A^T": partial(_build, n, True)}
 
 
+def orthogonal(gradient, transposed):
+    """Return a matrix with the singular vectors of `gradient`, whose singular values are near 1."""
+    a, b, c = COEFFICIENTS
+    X = gradient / gradient.norm()
+    for _ in range(STEPS):
+        A = X @ X.mT
+        B = torch.addmm(A, A, A.mT if transposed else A, beta=b, alpha=c)
+        X = torch.addmm(X, B, X, beta=a)
+    return X
+
+
 def _build(n, transposed, device):
     gradient = torch.randn(n, n, device=device)
-    a, b, c = COEFFICIENTS
-
-    def step():
-        X = gradient / gradient.norm()
-        for _ in range(STEPS):
-            A = X @ X.mT
-            B = torch.addmm(A, A, A.mT if transposed else A, beta=b, alpha=c)
-            X = torch.addmm(X, B, X, beta=a)
-        return X
-
-    return step
+    return lambda: orthogonal(gradient, transposed)

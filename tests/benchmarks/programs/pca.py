@@ -9,7 +9,7 @@ ITERATIONS = 10
 
 
 def cases(small):
-    points, width = (500, 64) if small else (200_000, 2048)
+    points, width = (500, 64) if small else (100_000, 1024)
     return {f"{COMPONENTS} principal components, {points:,} points x {width}": partial(_build, points, width)}
 
 

@@ -10,7 +10,7 @@ CLASSES = 16
 
 
 def cases(small):
-    nodes, width, relations = (200, 16, 3) if small else (50_000, 256, 16)
+    nodes, width, relations = (200, 16, 3) if small else (20_000, 256, 16)
     what = f"relational GNN, training, {relations} relations, {nodes:,} nodes x {width}"
     return {what: partial(_build, nodes, width, relations)}
 

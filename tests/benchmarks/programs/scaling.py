@@ -20,7 +20,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[2] / "examples")]
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from harness import PRODUCTS, in_order, products  # noqa: E402
+from harness import PRECISIONS, products, turns  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor  # noqa: E402
@@ -30,6 +30,7 @@ from torch_processes import processes  # noqa: E402
 import fastsgemm.torch  # noqa: E402
 
 TURNS = 5
+PRODUCTS = ("PyTorch", *PRECISIONS)
 DECODER = ("model", "layers", "heads", "vocabulary", "sequences", "tokens")
 LOSSES = 3  # steps of training whose losses are kept
 _LARGE = {
@@ -153,8 +154,8 @@ def works(place, size):
 def in_turns(place, step):
     """Return the median time of a step in ms with each kind of products: that of the slowest process."""
     times = {name: [] for name in PRODUCTS}
-    for turn in range(TURNS + 1):
-        for name in in_order(turn):
+    for number, turn in enumerate(turns(TURNS + 1, PRODUCTS)):
+        for name in turn:
             with products(name, place.device):
                 step()
                 place.meet()
@@ -163,7 +164,7 @@ def in_turns(place, step):
                 place.wait()
                 taken = torch.tensor(1e3 * (time.perf_counter() - started), dtype=torch.float64, device=place.device)
             dist.all_reduce(taken, dist.ReduceOp.MAX)
-            if turn:
+            if number:
                 times[name].append(taken.item())
     return {name: statistics.median(each) for name, each in times.items()}
 

@@ -11,7 +11,7 @@ TOLERANCE = 1e-3  # the iteration makes rounding errors larger, as the matrix it
 
 
 def cases(small):
-    rows, columns = (64, 32) if small else (4096, 2048)
+    rows, columns = (64, 32) if small else (2048, 1024)
     return {f"Shampoo, a gradient of {rows} x {columns}": partial(_build, rows, columns)}
 
 

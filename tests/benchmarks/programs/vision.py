@@ -16,7 +16,7 @@ SMALL = {
 
 
 def cases(small):
-    images = 2 if small else 32
+    images = 2 if small else 4
     return {f"ViT-B/16, training, {images} images": partial(_build, SMALL if small else {}, images)}
 
 
