@@ -104,7 +104,7 @@ bool round_scalar(const Scalar *given, float usual, float &rounded) {
 
 Operands::Operands(const Call &call) {
     const auto a = address_of(call.a), b = address_of(call.b);
-    key.add(call.how);
+    key.add(call.request());
     key.add((a == b ? 1 : 0) | (call.c != nullptr ? 2 : 0) | (call.out != nullptr ? 4 : 0));
     describe(key, call.a, a);
     describe(key, call.b, b);
@@ -174,7 +174,7 @@ std::optional<Tensor> multiply(Form form, const Call &call) {
     };
     if (!(is_usual(call.a) && is_usual(call.b))) {
         Key key;  // of the types alone, so that a table holds few of them
-        key.add((call.how << 32) | (static_cast<int64_t>(call.a.scalar_type()) << 16) |
+        key.add((call.request() << 32) | (static_cast<int64_t>(call.a.scalar_type()) << 16) |
                 static_cast<int64_t>(call.b.scalar_type()));
         if (const auto entry = tables[form].find(key)) {
             ++entry->calls;
@@ -247,13 +247,13 @@ Tensor &product_out(const Tensor &a, const Tensor &b, Tensor &out) {
 
 template <Form FORM>
 Tensor product_dtype(const Tensor &a, const Tensor &b, at::ScalarType type) {
-    auto result = multiply(FORM, {.a = a, .b = b, .widened = type, .how = static_cast<int64_t>(type)});
+    auto result = multiply(FORM, {.a = a, .b = b, .widened = type});
     return result ? *std::move(result) : pass_on(FORM, a, b, type);
 }
 
 template <Form FORM>
 Tensor &product_dtype_out(const Tensor &a, const Tensor &b, at::ScalarType type, Tensor &out) {
-    const Call call{.a = a, .b = b, .out = &out, .widened = type, .how = static_cast<int64_t>(type)};
+    const Call call{.a = a, .b = b, .out = &out, .widened = type};
     if (!multiply(FORM, call)) pass_on(FORM, a, b, type, out);
     return out;
 }
@@ -282,13 +282,7 @@ Tensor &sum_in_place(Tensor &c, const Tensor &a, const Tensor &b, const Scalar &
 template <Form FORM>
 Tensor sum_dtype(const Tensor &c, const Tensor &a, const Tensor &b, at::ScalarType type, const Scalar &beta,
                  const Scalar &alpha) {
-    const Call call{.a = a,
-                    .b = b,
-                    .c = &c,
-                    .beta = &beta,
-                    .alpha = &alpha,
-                    .widened = type,
-                    .how = static_cast<int64_t>(type)};
+    const Call call{.a = a, .b = b, .c = &c, .beta = &beta, .alpha = &alpha, .widened = type};
     auto result = multiply(FORM, call);
     return result ? *std::move(result) : pass_on(FORM, c, a, b, type, beta, alpha);
 }
@@ -296,14 +290,7 @@ Tensor sum_dtype(const Tensor &c, const Tensor &a, const Tensor &b, at::ScalarTy
 template <Form FORM>
 Tensor &sum_dtype_out(const Tensor &c, const Tensor &a, const Tensor &b, at::ScalarType type,
                       const Scalar &beta, const Scalar &alpha, Tensor &out) {
-    const Call call{.a = a,
-                    .b = b,
-                    .c = &c,
-                    .out = &out,
-                    .beta = &beta,
-                    .alpha = &alpha,
-                    .widened = type,
-                    .how = static_cast<int64_t>(type)};
+    const Call call{.a = a, .b = b, .c = &c, .out = &out, .beta = &beta, .alpha = &alpha, .widened = type};
     if (!multiply(FORM, call)) pass_on(FORM, c, a, b, type, beta, alpha, out);
     return out;
 }
@@ -365,11 +352,12 @@ int64_t number_of(std::optional<std::string_view> precision, bool batch_invarian
 Tensor sgemm(const Tensor &a, const Tensor &b, const Scalar &alpha, const Scalar &beta,
              const std::optional<Tensor> &c, std::optional<std::string_view> precision, bool batch_invariant,
              bool symmetric) {
-    const auto how = number_of(precision, batch_invariant, symmetric);
+    const auto request = number_of(precision, batch_invariant, symmetric);
     const bool adds = c && !beta.equal(0);  // else C is not read
-    const Call call{.a = a, .b = b, .c = adds ? &*c : nullptr, .beta = &beta, .alpha = &alpha, .how = how};
+    const Call call{
+        .a = a, .b = b, .c = adds ? &*c : nullptr, .beta = &beta, .alpha = &alpha, .options = request};
     Operands operands(call);
-    if (how != 0 && operands.key.fits() && (adds || !c)) {
+    if (request != 0 && operands.key.fits() && (adds || !c)) {
         if (const auto entry = tables[OPERATOR].find(operands.key);
             entry != nullptr && entry->plan != nullptr)
             if (auto result = launch(*entry, call, operands)) return *std::move(result);
@@ -435,7 +423,8 @@ std::shared_ptr<const Before> keep(Form form, c10::DispatchKey key) {
 }  // namespace
 
 void register_switch(const std::vector<Form> &forms, c10::DispatchKey key) {
-    std::vector<std::shared_ptr<const Before>> kept;  // outlives the lock, as in `renew`
+    // Destroyed after the lock is released, because destroying a kernel of Python's takes the GIL.
+    std::vector<std::shared_ptr<const Before>> kept;
     const std::lock_guard lock(registering);
     std::array<std::unique_ptr<torch::Library>, OPERATOR> fresh;
     for (const auto form : forms) {

@@ -54,7 +54,10 @@ struct Call {
     const Tensor *c = nullptr, *out = nullptr;
     const Scalar *beta = nullptr, *alpha = nullptr;
     std::optional<at::ScalarType> widened = std::nullopt;  // the result's type, of two factors of 16 bits
-    int64_t how = 0;  // what else the caller asks for, as a number that belongs to the key
+    int64_t options = 0;                                   // what else the caller asks for, as a number
+
+    // What the caller asks for, as a number that belongs to the key.
+    int64_t request() const { return widened ? static_cast<int64_t>(*widened) : options; }
 };
 
 // What only the operator has.

@@ -151,7 +151,7 @@ std::optional<Call> read_call(PyObject *const *given) {
         .b = THPVariable_Unpack(given[2]),
         .c = c,
         .out = c,
-        .how = reinterpret_cast<int64_t>(given[0])};  // requests that a table holds live as long as it
+        .options = reinterpret_cast<int64_t>(given[0])};  // requests that a table holds live as long as it
 }
 
 // The functions of the Python module.
@@ -189,16 +189,23 @@ PyObject *multiply_known(PyObject * /*module*/, PyObject *const *given, Py_ssize
 
 PyObject *learn(PyObject * /*module*/, PyObject *const *given, Py_ssize_t count) {
     return guarded([&]() -> PyObject * {
-        TORCH_CHECK_TYPE(count == 5, "learn takes request, A, B, C and what is to be done");
+        TORCH_CHECK_TYPE(count == 6, "learn takes request, A, B, C, what is to be done and an epoch");
         if (const auto call = read_call(given)) {
             const Operands operands(*call);
+            const auto epoch = PyLong_AsUnsignedLongLong(given[5]);
+            if (PyErr_Occurred() != nullptr) throw_python_error();
             if (operands.key.fits()) {
                 Py_INCREF(given[0]);  // its address is in the key
-                insert(DIRECT, operands.key, entry_of(given[4]), tables[DIRECT].epoch());
+                insert(DIRECT, operands.key, entry_of(given[4]), epoch);
             }
         }
         Py_RETURN_NONE;
     });
+}
+
+// Return the epoch in which a decision about fastsgemm.sgemm begins, see `insert`.
+PyObject *epoch(PyObject * /*module*/, PyObject * /*none*/) {
+    return PyLong_FromUnsignedLongLong(tables[DIRECT].epoch());
 }
 
 PyObject *make_plan(PyObject * /*module*/, PyObject *arguments) {
@@ -341,6 +348,7 @@ PyMethodDef methods[] = {
     {"sgemm", reinterpret_cast<PyCFunction>(reinterpret_cast<void *>(multiply_known)), METH_FASTCALL,
      nullptr},
     {"learn", reinterpret_cast<PyCFunction>(reinterpret_cast<void *>(learn)), METH_FASTCALL, nullptr},
+    {"epoch", epoch, METH_NOARGS, nullptr},
     {"plan", make_plan, METH_VARARGS, nullptr},
     {"on", on, METH_VARARGS, nullptr},
     {"off", off, METH_NOARGS, nullptr},

@@ -27,6 +27,7 @@ from fastsgemm.config import SkinnyConfig, VectorizedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import Meta
+from fastsgemm.gpu import when_forgotten
 from fastsgemm.heuristics import database, database_entries, fp16x3_rates
 from fastsgemm.heuristics.database_entries import Tools
 from fastsgemm.host import as_float32, write
@@ -320,7 +321,7 @@ class PythonDevice:
     ordinal, name, arch, shared_limit, multiprocessors, context = 0, "Python", "sm_90", 232448, 1, 1
 
     def __init__(self):
-        self.prepared, self.kernels, self.when_forgotten = {}, {}, []
+        self.prepared, self.kernels = {}, {}
         self.capturing = set()  # handles of streams
         self.streams = set()
         self.launched = []  # (handle, arguments)
@@ -334,12 +335,12 @@ class PythonDevice:
 
     def with_own_tables(self):
         other = copy.copy(self)
-        other.prepared, other.kernels, other.when_forgotten = {}, dict(self.kernels), []
+        other.prepared, other.kernels = {}, dict(self.kernels)
         return other
 
     def forget_problems(self):
         self.prepared.clear()
-        for forget in self.when_forgotten:
+        for forget in when_forgotten:
             forget()
 
     def enter(self):

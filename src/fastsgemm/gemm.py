@@ -342,11 +342,14 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, s
                 each.make_ready(handle)
                 kept.append(each)
                 addresses[side] = each.address
-        loaded = multiply(gpu, handle, request, operands, alpha, beta, addresses)
-        if library.has_launcher and not kept and out is None and request.config is None:
+        learns = library.has_launcher and not kept and out is None and request.config is None
+        if learns:
             from fastsgemm.torch import launcher
 
-            launcher.learn(request, A, B, C, loaded, operands[2][1].shape)
+            epoch = launcher.epoch()
+        loaded = multiply(gpu, handle, request, operands, alpha, beta, addresses)
+        if learns:
+            launcher.learn(request, A, B, C, loaded, operands[2][1].shape, epoch)
         if kept:
             gpu.keep_alive(handle, kept)
         if result is not target:

@@ -28,6 +28,9 @@ from fastsgemm.errors import DeviceError, DeviceMismatchError
 _EARLY_IN_GRAPHS = 12030  # CUDA 12.3: the first driver that captures a programmatic dependent launch
 _MOST_QUERIED = 64  # events of kept operands that one call asks for
 
+# Called when every problem is to be prepared again: who else holds plans of a device forgets them, too.
+when_forgotten: list[Callable[[], None]] = []
+
 _opened: weakref.WeakSet[Gpu] = weakref.WeakSet()  # for `_release_at_collections`
 
 
@@ -172,8 +175,6 @@ class Gpu:
         # A capture can hold a programmatic dependent launch since CUDA 12.3; before, kernels begin one after the other.
         self.launches_early = int(driver.cuDriverGetVersion()[1]) >= _EARLY_IN_GRAPHS
         self.prepared: dict[Any, Any] = {}  # the plans loaded so far; see `fastsgemm.call.driver`
-        # Called when every problem is to be prepared again: who else holds plans of this device forgets them, too.
-        self.when_forgotten: list[Callable[[], None]] = []
         self.kernels: dict[Any, Kernel] = {}  # see `fastsgemm.jit.kernel`
         self.streams = {0, LEGACY_STREAM, PER_THREAD_STREAM}  # raw handles of those known to be of this device
         # What running work reads and writes: the event behind that work, and the objects that hold the memory. No lock
@@ -214,13 +215,13 @@ class Gpu:
         It begins with the kernels that are loaded here.
         """
         other = copy.copy(self)
-        other.prepared, other.kernels, other.when_forgotten = {}, dict(self.kernels), []
+        other.prepared, other.kernels = {}, dict(self.kernels)
         return other
 
     def forget_problems(self) -> None:
         """Let every problem be prepared again at its next call."""
         self.prepared.clear()
-        for forget in self.when_forgotten:
+        for forget in when_forgotten:
             forget()
 
     def enter(self) -> bool:

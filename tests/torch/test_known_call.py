@@ -291,6 +291,20 @@ def test_what_was_forgotten_is_prepared_again(gpu, general):
     assert len(general) == 2
 
 
+def test_a_plan_of_before_it_was_forgotten_is_not_learnt(gpu, general, monkeypatch):
+    call = gemm.multiply
+
+    def forgets(*given):
+        loaded = call(*given)
+        gpu.forget_problems()
+        return loaded
+
+    monkeypatch.setattr(gemm, "multiply", forgets)
+    for _ in range(2):
+        PLAIN["C"](*operands())
+    assert len(general) == 2
+
+
 def test_a_known_call_in_a_capture(gpu, general):
     A, B, C = operands()
     for _ in range(2):

@@ -486,7 +486,7 @@ class TestSgemm:
         assert quick(request, A, B, C, 1.0, 1.0) is None
         views = [products.view(x) for x in (A, B, C)]
         loaded = products.on_device(device, views, 1.0, 1.0, request)
-        launcher.learn(request, A, B, C, loaded, C.shape)
+        launcher.learn(request, A, B, C, loaded, C.shape, launcher.epoch())
         out = torch.full((3, 5), 2.0)
         version = out._version
         assert quick(request, A, B, out, 2.0, 0.5) is out and out._version == version + 1
@@ -508,7 +508,8 @@ class TestSgemm:
 
         request, quick, out = resolve(), launcher._module.sgemm, C.clone()
         views = [products.view(x) for x in (A, B, out)]
-        launcher.learn(request, A, B, None, products.on_device(device, views, 1.0, 0.0, request), C.shape)
+        epoch = launcher.epoch()
+        launcher.learn(request, A, B, None, products.on_device(device, views, 1.0, 0.0, request), C.shape, epoch)
         assert quick(request, A, B, None, 1.0, 0.0) is not None
         for a in (A.as_subclass(Subclass), "A", A.numpy(), A._neg_view(), A.to_sparse(), A.to("meta")):
             assert quick(request, a, B, None, 1.0, 0.0) is None

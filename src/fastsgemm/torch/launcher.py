@@ -21,6 +21,7 @@ from fastsgemm.call.driver import LoadedPlan, case_mask
 from fastsgemm.call.launches import Arguments
 from fastsgemm.errors import DeviceError
 from fastsgemm.geometry.tensor_map import END
+from fastsgemm.gpu import when_forgotten
 from fastsgemm.jit import host_compiler, torch_library
 from fastsgemm.request import Request
 from fastsgemm.torch import products
@@ -51,6 +52,7 @@ def load() -> bool:
                 torch_library.warn_of(error)
             else:
                 _module = module
+                when_forgotten.append(forget_plans)
                 arrays.known.update(dict.fromkeys((Tensor, torch.nn.Parameter), module.sgemm))
         return _module is not None
 
@@ -160,10 +162,18 @@ def miss(form: int, a: Tensor, b: Tensor, c: Any, out: Any, alpha: Any, beta: An
 # What `fastsgemm.sgemm` and the operator do with it.
 
 
-def learn(request: Request, A: Any, B: Any, C: Any, plan: LoadedPlan, shape: Sequence[int]) -> None:
-    """Let later calls of `fastsgemm.sgemm` with operands like these launch a plan."""
+def epoch() -> int:
+    """Return what `learn` needs to know of the time before a plan was chosen."""
+    return int(_module.epoch()) if load() else 0
+
+
+def learn(request: Request, A: Any, B: Any, C: Any, plan: LoadedPlan, shape: Sequence[int], epoch: int) -> None:
+    """Let later calls of `fastsgemm.sgemm` with operands like these launch a plan.
+
+    Nothing is learnt if plans were forgotten since `epoch` was read: this one may be from before.
+    """
     if load():
-        _module.learn(request, A, B, C, (0, False, plan_of(plan), tuple(shape)))
+        _module.learn(request, A, B, C, (0, False, plan_of(plan), tuple(shape)), epoch)
 
 
 def serve_switch(renew: Callable[[], None]) -> None:
@@ -198,8 +208,6 @@ def plan_of(loaded: LoadedPlan) -> Any:
     if loaded.launcher is None:
         plan, gpu = loaded.plan, loaded.gpu
         arguments = Arguments(plan.launches)
-        if forget_plans not in gpu.when_forgotten:
-            gpu.when_forgotten.append(forget_plans)
         launches = [
             (
                 launch.kernel.name, int(kernel.handle), (*launch.grid, 1, 1)[:3], launch.threads, launch.shared_bytes,
