@@ -230,7 +230,6 @@ def test_the_simulated_device_alone(fresh_machine, monkeypatch, capsys):
 
 @pytest.mark.parametrize(("arguments", "extents"), [([], (32, 32, 32)), (["--size", "9,8,7"], (9, 8, 7))])
 def test_the_ladder_on_the_simulated_device(fresh_machine, monkeypatch, capsys, arguments, extents):
-    monkeypatch.setenv("FASTSGEMM_DEVICE", "")  # so that what --device sets is undone
     monkeypatch.setenv("FASTSGEMM_SIM_DEVICE", "sm_80")
     assert main(["ladder", "--device", "sim", "--json", "--rung", "2", "--rung", "naive", *arguments]) == 0
     out, err = capsys.readouterr()
@@ -322,16 +321,18 @@ def test_a_rung_without_a_device_is_one_line(on_host, capsys, rung):
 
 
 def test_a_forced_device_that_is_missing_is_one_line(no_driver, monkeypatch, capsys):
-    monkeypatch.setenv("FASTSGEMM_DEVICE", "")  # so that what --device sets is undone
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")  # --device comes first
     assert main(["ladder", "--device", "cuda"]) == 2
     assert capsys.readouterr().err.startswith("fastsgemm: no NVIDIA driver was found")
 
 
 def test_the_host_can_be_forced(fresh_machine, monkeypatch, capsys):
-    monkeypatch.setenv("FASTSGEMM_DEVICE", "")
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+    monkeypatch.setattr("fastsgemm.host._through_simulation", lambda *given: pytest.fail("simulated"))
     assert main(["ladder", "--device", "host", "--size", "32"]) == 0
-    out = capsys.readouterr().out
-    assert "NumPy" in out and "fastsgemm ladder --device sim" in out
+    out, err = capsys.readouterr()
+    assert "NumPy" in out and "fastsgemm ladder --device sim" in out and err == ""
+    assert os.environ["FASTSGEMM_DEVICE"] == "sim" and command.device.host_backend() == "sim"
 
 
 def test_a_wrong_result_is_an_exit_code(on_host, monkeypatch, capsys):
@@ -396,14 +397,13 @@ def test_a_named_device_is_simulated(fresh_machine, capsys, device):
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", "0"])
 def test_a_device_of_this_machine_is_opened(no_driver, monkeypatch, capsys, device):
-    monkeypatch.setenv("FASTSGEMM_DEVICE", "")  # so that what --device sets is undone
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")  # --device comes first
     assert main(["ladder", "--device", device]) == 2
     assert "no NVIDIA driver" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("device", ["host", "sim", "sm_86"])
-def test_the_ladder_refuses_a_batch(fresh_machine, monkeypatch, capsys, device):
-    monkeypatch.setenv("FASTSGEMM_DEVICE", "")  # so that what --device sets is undone
+def test_the_ladder_refuses_a_batch(fresh_machine, capsys, device):
     assert main(["ladder", "--device", device, "--size", "8,8,8,x3"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err == "fastsgemm: the ladder compares rungs on one product, got the batch 8,8,8,x3\n"

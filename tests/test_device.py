@@ -193,6 +193,14 @@ def test_with_a_simulated_device_no_other_is_opened(driver_of, monkeypatch):
         device.open_gpu(0)
 
 
+def test_a_device_that_is_named_is_opened_beside_a_simulated_one(driver_of, monkeypatch):
+    driver_of()
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+    monkeypatch.setattr(device, "gpus", {})
+    monkeypatch.setattr(device, "Gpu", lambda ordinal: f"opened {ordinal}")
+    assert device.open_gpu(0, by_name=True) == "opened 0"
+
+
 @pytest.mark.parametrize("value", ["", "host"])
 def test_without_a_device_the_host_multiplies(no_driver, monkeypatch, value):
     monkeypatch.setenv("FASTSGEMM_DEVICE", value)

@@ -18,6 +18,7 @@ Graph = Mapping[str, frozenset[str]]
 # Those without a trailing slash are single files.
 ROOMS = {
     "errors": "every error that a caller can see",
+    "settings": "every environment variable that the package reads",
     "progress": "all that is printed: results, warnings, messages and progress bars",
     "arguments": "integers, names and switches that a caller passes, NumPy's included",
     "resources": "finds the data files of the package: device code and tuning database",

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastsgemm import __version__, device, preparation, rungs
+from fastsgemm import __version__, device, preparation, rungs, settings
 from fastsgemm.bench import command as bench
 from fastsgemm.errors import CompileError, ConfigError, DeviceError, FastsgemmError, ShapeError, UnknownRungError
 from fastsgemm.heuristics.explanation import explain
@@ -112,9 +111,6 @@ def _ladder(options: argparse.Namespace) -> int:
     require_float32(options.size or DEFAULT_SIZE, "the ladder")
     place = options.device or device.host_backend()
     name = place.lower()
-    if options.device and name != "sim" and (name == "host" or device.is_present(name)):
-        os.environ["FASTSGEMM_DEVICE"] = "host" if name == "host" else "cuda"
-        device.host_backend.cache_clear()
     climbed = _climb(place, options.size, options.rung, options.config)
     show(_json(climbed.json()) if options.json else climbed.text())
     if options.plot and not options.json:
@@ -263,8 +259,8 @@ def _add_ladder(commands: Any) -> None:
     climb.add_argument(
         "--device",
         help="where to run: cuda or cuda:1; host for NumPy; sim for the simulated device in FASTSGEMM_SIM_DEVICE "
-        '(default "NVIDIA H200"); or the name or architecture of a device to simulate. Default: FASTSGEMM_DEVICE, '
-        "else the first device, else host",
+        f'(default "{settings.SIM_DEVICE.default}"); or the name or architecture of a device to simulate. '
+        "Default: FASTSGEMM_DEVICE, else the first device, else host",
     )
     climb.add_argument("--plot", action="store_true", help="also draw the rates, or the simulated counts, as bars")
     _finish(climb, _ladder)

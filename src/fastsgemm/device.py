@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 import threading
 from functools import cache
@@ -13,7 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from fastsgemm import arguments
+from fastsgemm import arguments, settings
 from fastsgemm.driver import (
     LEGACY_STREAM,
     OUT_OF_MEMORY,
@@ -29,7 +28,7 @@ from fastsgemm.known_devices import named
 
 # fmt: off
 __all__ = [
-    "BACKENDS", "LEGACY_STREAM", "OUT_OF_MEMORY", "PER_THREAD_STREAM", "DeviceInfo", "DeviceTraits", "Event", "Gpu",
+    "LEGACY_STREAM", "OUT_OF_MEMORY", "PER_THREAD_STREAM", "DeviceInfo", "DeviceTraits", "Event", "Gpu",
     "Kernel", "current", "described", "driver_text", "gpus", "host_backend", "info_of", "is_capturing", "is_present",
     "nvrtc_text", "nvrtc_version", "open_gpu", "ordinal", "probe", "relaxed_capture", "require_driver", "succeed",
 ]
@@ -39,14 +38,14 @@ _RELEASE = Path("/proc/driver/nvidia/version")  # on Linux
 
 _PRESENT = re.compile(r"(?:cuda:(?=[0-9]{1,4}$)|(?=[0-9]{1,2}$))([0-9]+)|cuda")  # 4090 is a name
 
-BACKENDS = ("cuda", "host", "sim")  # what can multiply host arrays
-
 gpus: dict[int, Gpu] = {}  # the devices opened so far
 _lock = threading.RLock()  # a finaliser that multiplies may run in the thread that holds it
 
 
-def open_gpu(ordinal: int) -> Gpu:
+def open_gpu(ordinal: int, *, by_name: bool = False) -> Gpu:
     """Return the device with this number, opened once per process.
+
+    A device that the user has named (`by_name`) is opened whatever ``FASTSGEMM_DEVICE`` is.
 
     Raises
     ------
@@ -58,7 +57,7 @@ def open_gpu(ordinal: int) -> Gpu:
     with _lock:
         gpu = gpus.get(ordinal)
         if gpu is None:
-            if wanted() == "sim":
+            if not by_name and settings.DEVICE.read() == "sim":
                 raise DeviceError(
                     f"FASTSGEMM_DEVICE=sim takes host arrays only, and this needs cuda:{ordinal}; unset the "
                     "variable, or multiply host arrays"
@@ -159,7 +158,7 @@ def host_backend() -> str:
     DriverTooOldError, NoNvrtcError
         There is a device, but it cannot be used; see `probe`.
     """
-    asked = wanted()
+    asked = settings.DEVICE.read()
     if asked in ("host", "sim"):
         return asked
     try:
@@ -169,14 +168,6 @@ def host_backend() -> str:
             raise
         return "host"
     return "cuda"
-
-
-def wanted() -> str:
-    """Return ``FASTSGEMM_DEVICE``, empty where it is not set; another value than those of `BACKENDS` is an error."""
-    wanted = os.environ.get("FASTSGEMM_DEVICE", "").strip().lower()
-    if wanted not in ("", *BACKENDS):
-        raise DeviceError(f"FASTSGEMM_DEVICE must be one of {', '.join(BACKENDS)}, got {wanted!r}")
-    return wanted
 
 
 def driver_text() -> str | None:

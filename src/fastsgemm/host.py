@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from fastsgemm import device
+from fastsgemm import device, settings
 from fastsgemm.call import arrays, checks
 from fastsgemm.call.arrays import HOST, DeviceArray, View
 from fastsgemm.call.driver import multiply
@@ -25,8 +25,13 @@ _MANY_FMAS = 10**9  # of a simulated product: from here on, how long it takes is
 _warned = False
 
 
-def sgemm(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float, out: Any = None) -> Any:
-    """Compute C <- alpha * A @ B + beta * C for arrays in host memory; see `fastsgemm.sgemm`."""
+def sgemm(
+    request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float, out: Any = None, backend: str | None = None
+) -> Any:
+    """Compute C <- alpha * A @ B + beta * C for arrays in host memory; see `fastsgemm.sgemm`.
+
+    Without a `backend`, it is the one of `device.host_backend`.
+    """
     target = C if out is None else out
     lead = A if target is None else target
     library = arrays.library(lead)
@@ -51,7 +56,7 @@ def sgemm(request: Request, A: Any, B: Any, C: Any, alpha: float, beta: float, o
                 checks.apart(name, layout.shares_memory(d, x), request.output)
     if request.symmetric:
         checks.square(a.shape, b.shape)
-    backend = _backend(request)
+    backend = _checked_backend(request, backend)
     source = None
     if d is not None and in_place and not (dtype and backend == "host"):
         result = d
@@ -132,8 +137,9 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     return one.ctypes.data == other.ctypes.data and one.dtype == other.dtype and same_elements(one, other)
 
 
-def _backend(request: Request) -> str:
-    backend = device.host_backend()
+def _checked_backend(request: Request, named: str | None) -> str:
+    """Return what multiplies, the backend that is named or that of the machine; refuse what NumPy cannot do."""
+    backend = named or device.host_backend()
     if backend == "host":
         if request.batch_invariant or request.rung is not None or request.config is not None:
             asked = "batch_invariant=True" if request.batch_invariant else f"rung={request.rung}"
@@ -142,7 +148,8 @@ def _backend(request: Request) -> str:
                 f"{asked} asks for a kernel, which needs an NVIDIA GPU; without one, leave that "
                 "out to multiply with NumPy, or set FASTSGEMM_DEVICE=sim to simulate a device"
             )
-        _say_once()
+        if named is None:
+            _say_once()
     return backend
 
 
@@ -150,7 +157,7 @@ def _say_once() -> None:
     global _warned
     if not _warned:
         _warned = True
-        if device.wanted() != "host":
+        if settings.DEVICE.read() != "host":
             warn("fastsgemm found no NVIDIA GPU: host arrays are multiplied by NumPy")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -12,9 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from fastsgemm import settings
 from fastsgemm.errors import DeviceError
 
-_DEFAULT = "NVIDIA H200"
 EARLY = 90  # the first architecture on which a kernel can be launched before the one that it waits for has ended
 
 
@@ -57,11 +56,11 @@ def simulated() -> SimulatedDevice:
     DeviceError
         The variable names none; see `find`.
     """
-    name = os.environ.get("FASTSGEMM_SIM_DEVICE", "").strip()
+    name = settings.SIM_DEVICE.read()
     try:
-        return find(name or _DEFAULT)
+        return find(name)
     except DeviceError as error:
-        raise DeviceError(f"FASTSGEMM_SIM_DEVICE={name}: {error}") from error
+        raise DeviceError(f"{settings.SIM_DEVICE.name}={name}: {error}") from error
 
 
 def named(asked: str, devices: Iterable[tuple[str, str]]) -> list[int]:

@@ -16,6 +16,7 @@ from functools import cache
 from io import FileIO
 from itertools import takewhile
 from pathlib import Path
+from typing import Literal
 
 from fastsgemm.progress import warn
 
@@ -24,14 +25,8 @@ _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
 
 
-def user_folder(variable: str, kind: str) -> Path | None:
-    """Return the folder that the environment variable names, or the platform's default, or None without a home folder.
-
-    The default is that of its kind, ``cache`` or ``data``.
-    """
-    override = os.environ.get(variable)
-    if override:
-        return Path(override)
+def user_folder(kind: Literal["cache", "data"]) -> Path | None:
+    """Return the platform's folder for files of this kind, or None without a home folder."""
     import platformdirs
 
     try:

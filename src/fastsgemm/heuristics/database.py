@@ -16,7 +16,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 
 from msgspec import Meta, Raw, Struct, structs
 
-from fastsgemm import private_files, resources, strict_json
+from fastsgemm import private_files, resources, settings, strict_json
 from fastsgemm.config import Config
 from fastsgemm.errors import RecordError
 from fastsgemm.heuristics.curve_fit import with_numbers
@@ -59,7 +59,7 @@ def forget() -> None:
 
 def user_folder() -> Path | None:
     """Return where the user's own results are: ``FASTSGEMM_DATA_DIR``, else a folder of the platform; None without."""
-    return private_files.user_folder("FASTSGEMM_DATA_DIR", "data")
+    return settings.DATA_DIR.read() or private_files.user_folder("data")
 
 
 def shipped_path(arch: str) -> Path:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from fastsgemm import private_files
+from fastsgemm import private_files, settings
 from fastsgemm.errors import DeviceError
 from fastsgemm.progress import warn
 
@@ -34,7 +34,7 @@ def folder() -> Path | None:
 
     Return None if the variable is not set and the user has no home folder.
     """
-    return private_files.user_folder("FASTSGEMM_CACHE_DIR", "cache")
+    return settings.CACHE_DIR.read() or private_files.user_folder("cache")
 
 
 def read(key: bytes) -> bytes | None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from fastsgemm import private_files, resources
+from fastsgemm import private_files, resources, settings
 from fastsgemm.errors import CompileError, DeviceError
 from fastsgemm.jit import cache
 from fastsgemm.progress import say, warn
@@ -31,7 +31,7 @@ _DIGEST = 32  # bytes of SHA-256
 
 def compiler() -> str | None:
     """Return the path of the C++ compiler: that of ``CXX``, as for PyTorch's inductor, or the first that is found."""
-    asked = os.environ.get("CXX")
+    asked = settings.CXX.read()
     found = (shutil.which(name) for name in ((asked,) if asked else _COMPILERS))
     return next((path for path in found if path), None)
 
@@ -63,8 +63,8 @@ def _found() -> str:
     """Return the path of the compiler, or raise `DeviceError`."""
     path = compiler()
     if path is None:
-        asked = os.environ.get("CXX")
-        looked = f"CXX={asked}" if asked else ", ".join(_COMPILERS)
+        asked = settings.CXX.read()
+        looked = f"{settings.CXX.name}={asked}" if asked else ", ".join(_COMPILERS)
         raise DeviceError(f"no C++ compiler was found (looked for {looked})")
     return path
 

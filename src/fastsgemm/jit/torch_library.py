@@ -6,19 +6,18 @@ The launcher itself is `fastsgemm.torch.launcher`.
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import runpy
 import sysconfig
 from pathlib import Path
 from typing import NamedTuple
 
+from fastsgemm import settings
 from fastsgemm.errors import DeviceError
 from fastsgemm.jit import host_compiler
 from fastsgemm.jit.host_compiler import Library
 from fastsgemm.progress import warn
 
-VARIABLE = "FASTSGEMM_LAUNCHER"
 _TESTED = ((2, 9), (2, 15))  # the first and the last version of PyTorch with which the launcher is used
 
 
@@ -51,17 +50,13 @@ def installed() -> PyTorch | None:
 
 def is_off() -> bool:
     """Return whether the user wishes no launcher: ``FASTSGEMM_LAUNCHER`` is ``off``."""
-    return _wish() == "off"
-
-
-def _wish() -> str:
-    return os.environ.get(VARIABLE, "").strip().lower() or "auto"
+    return settings.LAUNCHER.given() == "off"
 
 
 def check(pytorch: PyTorch) -> None:
     """Raise `DeviceError` if the launcher is not used with this PyTorch, on this machine or as the user wishes."""
-    if _wish() != "auto":
-        raise DeviceError(f"{VARIABLE} is off" if is_off() else f"{VARIABLE} must be auto or off, got {_wish()!r}")
+    if settings.LAUNCHER.read() == "off":
+        raise DeviceError(f"{settings.LAUNCHER.name} is off")
     version = tuple(int(each) for each in re.findall(r"\d+", pytorch.version)[:2])
     first, last = _TESTED
     if not first <= version <= last:

@@ -6,7 +6,6 @@ import contextlib
 import re
 import statistics
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -15,13 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fastsgemm import device
+from fastsgemm import device, host
 from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.call.driver import multiply
 from fastsgemm.config import Config
 from fastsgemm.device import LEGACY_STREAM, Gpu
 from fastsgemm.errors import ShapeError
-from fastsgemm.gemm import sgemm
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import fp16x3
 from fastsgemm.ladder.constants import constants_of
@@ -96,7 +94,7 @@ def on_device(
     DeviceError
         The device does not exist or cannot be used.
     """
-    gpu = device.open_gpu(ordinal)
+    gpu = device.open_gpu(ordinal, by_name=True)
     refuse_too_large(problem, _HOST_COPIES)
     with device.current(gpu), ExitStack() as stack:
         a, b, c = operands(problem)
@@ -167,21 +165,19 @@ def on_host(problem: Problem, rungs: Sequence[Rung] = ()) -> Iterator[Contenders
         work()
         return c
 
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "fastsgemm found no NVIDIA")  # the table's heading says the same
-        work = partial(sgemm, a, b, C=c, rung=named)
-        work()
-        yield Contenders(
-            problem=problem,
-            where="host, no NVIDIA device in use: NumPy's product through sgemm",
-            clock="wall time",
-            a=a,
-            b=b,
-            products=(Product("NumPy", None, {}, work),),
-            baseline=None,
-            result=result,
-            medians=lambda works: [_wall_median(work) for work in works],
-        )
+    work = partial(host.sgemm, resolve(named), a, b, c, _ONE, _ZERO, backend="host")
+    work()
+    yield Contenders(
+        problem=problem,
+        where="host, no NVIDIA device in use: NumPy's product through sgemm",
+        clock="wall time",
+        a=a,
+        b=b,
+        products=(Product("NumPy", None, {}, work),),
+        baseline=None,
+        result=result,
+        medians=lambda works: [_wall_median(work) for work in works],
+    )
 
 
 def operands(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

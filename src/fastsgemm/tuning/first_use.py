@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
-from fastsgemm import device, rungs
+from fastsgemm import device, rungs, settings
 from fastsgemm.device import LEGACY_STREAM
-from fastsgemm.errors import ConfigError, FastsgemmError
+from fastsgemm.errors import FastsgemmError
 from fastsgemm.heuristics import database, knowledge
 from fastsgemm.progress import warn
 
@@ -73,10 +72,7 @@ def allowed() -> bool:
     ConfigError
         ``FASTSGEMM_TUNE`` is neither ``auto`` nor ``off``.
     """
-    value = os.environ.get("FASTSGEMM_TUNE", "").strip().lower() or "auto"
-    if value not in ("auto", "off"):
-        raise ConfigError(f"FASTSGEMM_TUNE must be auto or off, got {value!r}")
-    return value == "auto"
+    return settings.TUNE.read() == "auto"
 
 
 def _tune(gpu: Gpu) -> None:
