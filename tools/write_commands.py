@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Write the options of every command into docs/commands.md, as the command line itself describes them.
+"""Write the environment variables and the options of every command into docs/commands.md, as the code describes them.
 
     tools/write_commands.py            write the page
-    tools/write_commands.py --check    write nothing; exit 1 if the page differs from the command line
+    tools/write_commands.py --check    write nothing; exit 1 if the page differs from the code
 
-What the page says outside of its two markers is written by hand.
+What the page says outside of its markers is written by hand.
 """
 
 from __future__ import annotations
@@ -15,12 +15,23 @@ import sys
 from collections.abc import Sequence
 
 import generated
-from page_tables.markdown import fill
+from page_tables.markdown import fill, line
 from write_tables import ROOT
 
-from fastsgemm import command_line
+from fastsgemm import command_line, settings
 
 PAGE = ROOT / "docs" / "commands.md"
+
+
+def variables() -> str:
+    """Return a table of the environment variables, in the order of their declarations."""
+    rows = ["| variable | meaning | values | default |", "|---|---|---|---|"]
+    for variable in vars(settings).values():
+        if isinstance(variable, settings.Variable):
+            values = ", ".join(f"`{value}`" for value in variable.values) or "any"
+            default = f"`{variable.default}`" if variable.default else variable.unset
+            rows.append(line(f"`{variable.name}`", variable.meaning, values, default))
+    return "\n".join(rows)
 
 
 def text() -> str:
@@ -65,7 +76,7 @@ def _sentence(text: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; the module docstring describes it."""
     options = generated.parser(__doc__).parse_args(arguments)
-    page = fill(PAGE.read_text(encoding="utf-8"), {"commands": text()})
+    page = fill(PAGE.read_text(encoding="utf-8"), {"variables": variables(), "commands": text()})
     return generated.update({PAGE: page}, "write_commands.py", options.check)
 
 

@@ -431,7 +431,7 @@ def test_the_attacks_are_written(checkout):
 
 def test_every_place_of_a_page_has_a_text_and_every_text_a_place():
     others = {"rooms", "steps"} | {f"rung-{rung.name}" for rung in RUNGS}  # of tools/draw_rooms.py and draw_ladder.py
-    names = tables.contents(tables.read_data(ROOT)).keys() | {"commands"} | others
+    names = tables.contents(tables.read_data(ROOT)).keys() | {"commands", "variables"} | others
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     found = [re.findall(r"^<!-- ([\w-]+):(begin|end) -->$", path.read_text(), re.MULTILINE) for path in pages]
     places = [name for markers in found for name, side in markers if side == "begin"]
