@@ -62,8 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit code: 0, 1 for a wrong result or a tuning file that is refused, 2 for an error of the caller or the
-        machine, 130 after Ctrl-C in a tuning run.
+        Exit code: 0, 1 for a wrong result or a figure that is slower, 2 for an error of the caller or the machine, 130
+        after Ctrl-C in a tuning run.
     """
     options = _parser().parse_args(arguments)
     try:

@@ -35,26 +35,6 @@ def decode_with(decoder: Any, text: bytes) -> Any:
         raise RecordError(str(error)) from error
 
 
-def refuse_duplicates(text: bytes) -> None:
-    """Raise `RecordError` where an object has a key twice, of which msgspec takes the last value.
-
-    It reads the text once more, so it is for files that somebody else wrote and that a reader has looked at.
-    """
-    import json  # imported late: a first call reads no such file
-
-    def check(pairs: list[tuple[str, Any]]) -> None:
-        seen = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise RecordError(f"an object has the key {key!r} twice")
-            seen.add(key)
-
-    try:
-        json.loads(text, object_pairs_hook=check)
-    except RecursionError as error:
-        raise RecordError(str(error)) from error
-
-
 def one_line(text: bytes) -> str:
     """Return a valid JSON text on one line, as ``json.dumps`` spaces it."""
     return msgspec.json.format(text, indent=0).decode()

@@ -7,6 +7,7 @@ import warnings
 
 import entries
 import pytest
+from check_records import faults_of_file
 from entries import DEVICE
 from msgspec import structs
 
@@ -19,7 +20,6 @@ from fastsgemm.heuristics.database_entries import LISTS, Content, HandPicked, li
 from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.products import Product
 from fastsgemm.problem import Problem
-from fastsgemm.tuning.contribution import faults_of_file
 from fastsgemm.tuning.spaces import AUTOTUNED, WARPTILED
 
 FILES = sorted(path.stem for path in resources.folder("tuning_db").glob("*.json"))

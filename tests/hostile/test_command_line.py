@@ -6,8 +6,11 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+import check_records
 import numpy as np
 import pytest
+
+from fastsgemm.heuristics.database_entries import SCHEMA
 
 # Each case runs in a child of one process, so that the package is imported once. stdout and stderr of the child are
 # files; `setup` is run in the child, and may replace them.
@@ -136,7 +139,7 @@ def test_a_bar_on_a_closed_stderr(tried):
 _OBEYED = "\x1b]0;title\x07\x1b[31m\r\x9b2J\u202e"  # a terminal obeys all of it
 
 
-def test_files_with_text_that_a_terminal_obeys(tried, tmp_path):
+def test_files_with_text_that_a_terminal_obeys(tried, tmp_path, capsys):
     run = {"schema": 1, "date": "d", "device": "H200", "driver": "d", "nvrtc": "n", "packages": {}}
     run |= {"ladder": [], "calls": []}
     files = {
@@ -151,12 +154,12 @@ def test_files_with_text_that_a_terminal_obeys(tried, tmp_path):
     for name, data in files.items():
         (tmp_path / name).write_text(json.dumps(data, ensure_ascii=name in ("key", "device")))
     (tmp_path / "sound").write_text(json.dumps(run))
-    (tmp_path / "data").mkdir(mode=0o700)
+    for folder in ("data", "data/tuning_db"):
+        (tmp_path / folder).mkdir(mode=0o700)
     lines = [{"rung": _OBEYED}, {"rung": "naive", _OBEYED: 1}]
-    tuned = {"schema": 4, "arch": "sm_90", "shared_limit": 232448, "records": lines, "curves": [], _OBEYED: 1}
-    (tmp_path / "data" / "sm_90.json").write_text(json.dumps(tuned))
-    cases = [Case((*command, str(tmp_path / name)), 2) for name in files for command in (("tune", "--verify"),)]
-    cases += [Case(("bench", "--input", str(tmp_path / name)), 2) for name in files]
+    tuned = {"schema": SCHEMA, "arch": "sm_90", "shared_limit": 232448, "records": lines, "curves": [], _OBEYED: 1}
+    (tmp_path / "data" / "tuning_db" / "sm_90.json").write_text(json.dumps(tuned))
+    cases = [Case(("bench", "--input", str(tmp_path / name)), 2) for name in files]
     sound = ("bench", "--input", str(tmp_path / "sound"))
     cases += [Case((*sound, "--compare", str(tmp_path / name)), 2) for name in files]
     data = f"os.environ['FASTSGEMM_DATA_DIR'] = {str(tmp_path / 'data')!r}"
@@ -167,8 +170,13 @@ def test_files_with_text_that_a_terminal_obeys(tried, tmp_path):
         assert code in (0, 2) and "Traceback" not in err, (case, err)
         assert all(each.isprintable() or each == "\n" for each in out + err), (case, out + err)
         shown += "]0;title" in out + err
+    for name in (*files, "data/tuning_db/sm_90.json"):
+        assert check_records.main([str(tmp_path / name)]) == 1
+        out = capsys.readouterr().out
+        assert all(each.isprintable() or each == "\n" for each in out), (name, out)
+        shown += "]0;title" in out
     assert shown > len(files)  # most say what they got
-    tried("a file with text that a terminal obeys", len(cases))
+    tried("a file with text that a terminal obeys", len(cases) + len(files))
 
 
 def test_ctrl_c_while_a_command_runs(tried):

@@ -3,7 +3,6 @@ from contextlib import contextmanager
 import pytest
 
 from fastsgemm import command_line
-from fastsgemm.measure import machine
 from fastsgemm.tuning import tuner
 
 
@@ -17,7 +16,6 @@ def cli(evaluator, data_folder, monkeypatch, capsys):
 
     monkeypatch.setattr("fastsgemm.device.open_gpu", lambda ordinal: evaluator.device)
     monkeypatch.setattr(tuner, "evaluating", on_fake)
-    monkeypatch.setattr(machine, "clocks", lambda gpu: (None, None, None))
 
     def call(*arguments, command="tune"):
         try:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import curves as curves_again
 import entries
 import pytest
+from check_records import faults_of_file
 from msgspec import structs
 
 from fastsgemm import device, rungs
@@ -18,7 +19,6 @@ from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.problem import Problem
 from fastsgemm.tuning import tuner
 from fastsgemm.tuning.calibration import calibrated
-from fastsgemm.tuning.contribution import faults_of_file
 from fastsgemm.tuning.spaces import pipelined, standard_set
 
 CONFIG = PipelinedConfig(64, 64, 16, 8, 4, 32, 64, 2)

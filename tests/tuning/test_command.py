@@ -6,8 +6,7 @@ import pytest
 
 from fastsgemm import progress
 from fastsgemm.heuristics import database
-from fastsgemm.problem import spell
-from fastsgemm.tuning import contribution, tuner
+from fastsgemm.tuning import tuner
 from fastsgemm.tuning.spaces import AUTOTUNED
 
 
@@ -56,20 +55,6 @@ def test_progress_goes_to_stderr_if_it_is_a_terminal(cli, monkeypatch, terminal)
     assert ("autotuned 512,512,512 time" in err) is terminal and "it/s" not in out
 
 
-def test_an_export_has_what_was_found(cli, tmp_path):
-    code, _, err = cli(*QUICK, "--export", str(tmp_path / "contribution.json"))
-    assert code == 0 and "exported" in err
-    _, content = contribution.read(tmp_path / "contribution.json")
-    assert [spell(one.problem) for one in content.records] == ["512,512,512"]
-    assert "would be refused: records have no speed relative to cuBLAS" in err  # a quick run does not measure it
-
-
-def test_an_export_that_cannot_be_written_is_one_line(cli, tmp_path):
-    code, out, err = cli(*QUICK, "--export", str(tmp_path / "missing" / "contribution.json"))
-    assert code == 2 and err.count("\n") == 1 and "cannot be written" in err
-    assert out == ""  # known before anything is tuned
-
-
 def test_show_explains_what_was_tuned(cli):
     cli(*QUICK)
     code, out, _ = cli("--size", "512,512,512", "--rung", "autotuned", command="explain")
@@ -114,24 +99,12 @@ def test_a_plot_without_matplotlib_is_refused_before_the_run(cli, evaluator, mon
     assert code == 2 and "fastsgemm[plot]" in err and evaluator.timed == []
 
 
-@pytest.mark.parametrize("given", ["--export=x", "--plot=x.png", "--budget=1", "--no-store"])
+@pytest.mark.parametrize("given", ["--plot=x.png", "--budget=1", "--no-store"])
 def test_an_option_that_would_be_ignored_is_refused(cli, evaluator, tmp_path, monkeypatch, given):
     monkeypatch.chdir(tmp_path)
-    for mode in (["--verify", "x"], ["--dry-run", "--device", "sm_90"]):
-        code, out, err = cli(*mode, given)
-        assert code == 2 and out == "" and f"{mode[0]} has no use for {given.partition('=')[0]}" in err
+    code, out, err = cli("--dry-run", "--device", "sm_90", given)
+    assert code == 2 and out == "" and f"--dry-run has no use for {given.partition('=')[0]}" in err
     assert evaluator.timed == [] and [*tmp_path.iterdir()] == []
-
-
-@pytest.mark.parametrize("given", ["--dry-run", "--size=64", "--rung=9", "--quick"])
-def test_a_file_is_verified_whole(cli, given):
-    code, _, err = cli("--verify", "x", given)
-    assert code == 2 and f"--verify has no use for {given.partition('=')[0]}" in err
-
-
-def test_export_and_plot_are_two_files(cli, evaluator, tmp_path):
-    code, _, err = cli(*QUICK, "--export", str(tmp_path / "x.svg"), "--plot", str(tmp_path / "x.svg"))
-    assert code == 2 and "--export and --plot name the same file" in err and evaluator.timed == []
 
 
 def test_a_plot_of_an_unknown_kind_is_one_line(cli, tmp_path):
@@ -187,5 +160,5 @@ def test_json_may_stand_before_the_command(cli):
 
 def test_help_names_every_option():
     text = run("--help").stdout
-    for option in ("--size", "--rung", "--budget", "--quick", "--dry-run", "--device", "--export", "--json", "--plot"):
+    for option in ("--size", "--rung", "--budget", "--quick", "--dry-run", "--device", "--json", "--plot"):
         assert option in text

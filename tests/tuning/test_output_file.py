@@ -1,4 +1,4 @@
-"""A file that cannot be written is refused before the run, and a device is not replaced by a file."""
+"""A file that cannot be written is refused before the run."""
 
 import os
 
@@ -23,21 +23,14 @@ def place(tmp_path):
 def test_what_can_be_written_is_not_refused(place):
     for name in ("file", "new"):
         refuse_unwritable(place / name)
-        refuse_unwritable(place / name, replaced=True)
     refuse_unwritable(place / "pipe")
     assert (place / "file").read_text() == "old" and not (place / "new").exists()
 
 
 @pytest.mark.parametrize(("name", "reason"), [("folder", "it is a folder"), ("none/x", "there is no folder")])
 def test_what_cannot_be_written_is_refused(place, name, reason):
-    for replaced in (False, True):
-        with pytest.raises(RecordError, match=reason):
-            refuse_unwritable(place / name, replaced)
-
-
-def test_a_pipe_is_not_replaced(place):
-    with pytest.raises(RecordError, match="not a regular file"):
-        refuse_unwritable(place / "pipe", replaced=True)
+    with pytest.raises(RecordError, match=reason):
+        refuse_unwritable(place / name)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
@@ -45,18 +38,14 @@ def test_a_file_without_permission_is_refused(place):
     (place / "file").chmod(0o400)
     with pytest.raises(RecordError, match="you may not write"):
         refuse_unwritable(place / "file")
-    refuse_unwritable(place / "file", replaced=True)
     (place / "folder").chmod(0o500)
     with pytest.raises(RecordError, match="you may not write"):
         refuse_unwritable(place / "folder" / "x")
 
 
-@pytest.mark.parametrize("arguments", [("--export", "folder"), ("--export", "pipe"), ("--plot", "folder")])
-def test_tune_measures_nothing_for_it(cli, place, evaluator, arguments):
-    if arguments[0] == "--plot":
-        pytest.importorskip("matplotlib")
-    option, name = arguments
-    code, out, err = cli(*QUICK, option, str(place / name))
+def test_tune_measures_nothing_for_it(cli, place, evaluator):
+    pytest.importorskip("matplotlib")
+    code, out, err = cli(*QUICK, "--plot", str(place / "folder"))
     assert code == 2 and out == "" and err.count("\n") == 1 and "cannot be written" in err
     assert evaluator.compiled == evaluator.timed == []
 

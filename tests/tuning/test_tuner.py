@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import scalar_cost_model
+from check_records import faults_of_file
 
 import fastsgemm
 from fastsgemm import resources, rungs
@@ -23,7 +24,6 @@ from fastsgemm.request import Request
 from fastsgemm.tuning import tuner
 from fastsgemm.tuning.candidates import of_suitable_size, with_each_split, with_filling_split
 from fastsgemm.tuning.checkpoint import Checkpoint
-from fastsgemm.tuning.contribution import faults_of_file
 from fastsgemm.tuning.evaluator import job_of, largest_job
 from fastsgemm.tuning.outcome import Outcome
 from fastsgemm.tuning.plan import RunPlan, plan_run

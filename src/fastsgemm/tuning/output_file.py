@@ -27,19 +27,14 @@ def refuse_ignored(options: argparse.Namespace, mode: str, ignored: Sequence[str
             raise ArgumentError(f"--{mode} has no use for --{name.replace('_', '-')}; leave one of them out")
 
 
-def refuse_unwritable(path: Path, replaced: bool = False) -> None:
-    """Raise `RecordError` if the file could not be written.
-
-    If it is `replaced`, a new file takes its place, which must not happen to a device such as ``/dev/null``.
-    """
+def refuse_unwritable(path: Path) -> None:
+    """Raise `RecordError` if the file could not be written."""
     folder = path.absolute().parent
-    place = path if path.exists() and not replaced else folder
+    place = path if path.exists() else folder
     if not folder.is_dir():
         reason = f"there is no folder {folder}"
     elif path.is_dir():
         reason = "it is a folder"
-    elif replaced and path.exists() and not path.is_file():
-        reason = "it is not a regular file"
     elif not os.access(place, os.W_OK):
         reason = f"you may not write {place}"
     else:
