@@ -28,8 +28,8 @@ from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.layout import Meta
 from fastsgemm.gpu import when_forgotten
-from fastsgemm.heuristics import database, database_entries, fp16x3_rates
-from fastsgemm.heuristics.database_entries import Tools
+from fastsgemm.heuristics import database, database_entries
+from fastsgemm.heuristics.fields import Tools
 from fastsgemm.host import as_float32, write
 from fastsgemm.jit import cache as kernel_cache
 from fastsgemm.jit import compiler
@@ -518,7 +518,7 @@ class FakeEvaluator:
         return FakeTimer(self, problem)
 
     def fp16x3_rates(self):
-        return structs.replace(fp16x3_rates.load(self.device.arch), device=self.device.name)
+        return structs.replace(database.rates(self.device.arch), device=self.device.name)
 
     def errors(self, config, problem):
         """Errors that grow with the root of a chain's length."""

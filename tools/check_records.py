@@ -22,33 +22,26 @@ from write_tables import ROOT
 
 from fastsgemm import private_files, strict_json
 from fastsgemm.errors import RecordError
-from fastsgemm.heuristics import database, fp16x3_rates
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.curve_fit import with_numbers
 from fastsgemm.heuristics.database_entries import LISTS, place
 from fastsgemm.progress import show
 
 _MOST_BYTES = 64 * 1024 * 1024  # of a file, which somebody else may have written
 _SHIPPED = {"fitted", "search_limits", "candidates"}  # keys that only shipped files of the database have
-_KEYS = {"schema", "arch", "shared_limit", "records", "curves"}  # of every file
-_RATES = "fp16x3"  # the folder with the files of rung 11
+_KEYS = {"schema", "arch", "shared_limit", "records", "curves"}  # of every file; it may have rates
 
 
 def faults(path: Path) -> list[str]:
     """Return everything that is wrong with a file, the empty list if it can be shipped."""
     try:
-        text = private_files.read(path, _MOST_BYTES, private=False)
-        if path.parent.name != _RATES:
-            return faults_of_file(text.decode(), path.stem)
-        rates = fp16x3_rates.parse(path, text)
-        _refuse_duplicates(text)
-    except (OSError, UnicodeDecodeError, RecordError, RecursionError) as error:
+        return faults_of_file(private_files.read(path, _MOST_BYTES, private=False).decode(), path.stem)
+    except (OSError, UnicodeDecodeError) as error:
         return [str(error)]
-    names = rates.arch, database.file_name(rates.device)
-    return [] if path.stem in names else [f"it is of {rates.device}; its name must be {' or '.join(names)}"]
 
 
 def faults_of_file(text: str, arch: str) -> list[str]:
-    """Return everything that is wrong with the text of a file of records and curves for an architecture."""
+    """Return everything that is wrong with the text of a file for an architecture."""
     try:
         keys = {*strict_json.decode(text.encode(), dict[str, msgspec.Raw])}
         content = database.parse(text.encode(), arch)
@@ -56,11 +49,12 @@ def faults_of_file(text: str, arch: str) -> list[str]:
     except (RecordError, RecursionError) as error:
         return [str(error)]
     wrong = [*content.faults]
-    if keys - _SHIPPED != _KEYS:
+    if keys - _SHIPPED - {"rates"} != _KEYS:
         wrong.append(f"its keys are {sorted(keys)}, not {sorted(_KEYS)}")
     limit = database.shipped(arch).shared_limit
     if limit and content.shared_limit != limit:
         wrong.append(f"{content.shared_limit} bytes of shared memory per block, {arch} has {limit}")
+    wrong += [f"{arch} cannot run all tiles of {one.device}" for one in content.rates if not one.runs_on(arch)]
     records, curves = content.records, content.curves
     for entry in (*records, *curves):
         broken = entry.config.violations(content.shared_limit)
@@ -71,11 +65,11 @@ def faults_of_file(text: str, arch: str) -> list[str]:
         for one in fitted
         if one.numbers != with_numbers(one).numbers
     ]
-    places = [*map(place, records)]
-    wrong += [f"more than one record for {one}" for one in dict.fromkeys(places) if places.count(one) > 1]
-    entered = len(records) + len(curves) + len(content.candidates)
+    places = [*map(place, (*records, *content.rates))]
+    wrong += [f"more than one entry for {one}" for one in dict.fromkeys(places) if places.count(one) > 1]
+    entered = len(content.evidence) + len(content.candidates)
     if text.count("\n{") != entered + sum(one.key in LISTS for one in content.unread):
-        wrong.append("it does not have one record, curve or candidate a line")
+        wrong.append("it does not have one entry a line")
     return wrong
 
 

@@ -28,8 +28,8 @@ from fastsgemm import device, rungs
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import fp16x3
-from fastsgemm.heuristics.choice import choose_config
+from fastsgemm.geometry.variants import dense_operands
+from fastsgemm.heuristics.choice import choose, choose_config
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.jit import compiler, source
 from fastsgemm.problem import LAYOUTS, Problem, parse, spell
@@ -187,8 +187,8 @@ def look(problem: Problem, nvdisasm: str) -> tuple[Data, list[str]]:
 
 def look_fp16x3(nvdisasm: str) -> Data:
     """Return the instructions of rung 11's main loop on a square by opcode."""
-    config = fp16x3.choose(device_at(ARCH), TYPICAL[0], resolve("fp16x3")).tile
-    assert config is not None
+    config = choose(device_at(ARCH), resolve("fp16x3"), *dense_operands(TYPICAL[0])).config
+    assert isinstance(config, geometry.TileConfig)
     file = geometry.file_of(config)
     text = source.with_constants(file, source.defaults(file) | config.compiled | {"VEC_C": 4})
     name, target = rungs.kernel_name(file), source.target(file, ARCH)

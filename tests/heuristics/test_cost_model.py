@@ -23,8 +23,12 @@ from fastsgemm.tuning.evaluator import job_of
 from fastsgemm.tuning.spaces import PIPELINED, SKINNY, WARPTILED
 
 SMS = 132
-ONE_CHAIN = structs.replace(database.fitted("sm_90"), long_sums={})  # no sum needs partial accumulators
+FITTED = database.fitted("sm_90")
 BIG, SMALL = WARPTILED.quick[0], WARPTILED.quick[15]  # 128x128x8 and 32x32x16
+
+
+def partial_accumulators_left_out(config):
+    return config.replace(PARTIAL_ACCUMULATORS=1) if isinstance(config, PipelinedConfig) else config
 
 
 class OneConfig:
@@ -34,7 +38,7 @@ class OneConfig:
         self.fit = fit(curve)
 
     def split_times(self, problem, multiprocessors):
-        model = CostModel([self.fit], multiprocessors, 232448, ONE_CHAIN)
+        model = CostModel([self.fit], multiprocessors, 232448, FITTED)
         return {parts: ms for _, parts, ms in model.times(problem)}
 
     def predict(self, problem, multiprocessors):
@@ -44,8 +48,9 @@ class OneConfig:
         return self.split_times(problem, multiprocessors)[config.split_k]
 
     def best(self, problem, multiprocessors):
-        found = CostModel([self.fit], multiprocessors, 232448, ONE_CHAIN).predict([Product(problem, True)]).best()
-        return found.ms, found.config
+        model = CostModel([self.fit], multiprocessors, 232448, FITTED)
+        found = model.predict([Product(problem, True)], accumulators=False).best()
+        return found.ms, partial_accumulators_left_out(found.config)
 
 
 def ideal(config, full, slope=1e-3):

@@ -147,7 +147,7 @@ def test_its_repr_is_one_line_with_the_answer():
         "<Explanation, to be printed: 64,64,64,TN on NVIDIA A100-SXM4-40GB (sm_80) gets warptiled BM="
     )
     found = explain(4096, 4096, 4096, device="NVIDIA H200", precision="fp16x3")
-    assert found.rung == "fp16x3" and f" gets fp16x3 {found.choice.tile}, quicker than " in repr(found)
+    assert found.rung == "fp16x3" and f" gets fp16x3 {found.choice.config}, quicker than " in repr(found)
 
 
 def test_a_device_that_is_there_is_asked(monkeypatch, evaluator):
@@ -172,7 +172,7 @@ def test_what_is_explained_is_what_a_call_launches(problem, precision):
     found = explain(problem.M, problem.N, problem.K, problem.layout, device="NVIDIA H200", precision=precision)
     kernels = preparation.kernels_of(info, resolve(precision=precision), [problem], "", Bar(False))
     products = [dict(each.constants) for each in kernels if each.file[0].isdigit() and "fp16x3" not in each.file]
-    configs = [] if found.choice.pick is None else [found.choice.config.compiled]
+    configs = [] if found.choice.tensor_cores else [found.choice.config.compiled]
     assert all(any(config.items() <= one.items() for config in configs) for one in products)
     assert len(configs) == len(products)
     assert bool(found.choice.packed and configs) is (helper_spec("pack") in kernels)

@@ -43,10 +43,10 @@ def scalar_options(rung, problem):
             for parts in scalar_cost_model.splits(config, faced, H200.multiprocessors) if rung.splits else [1]:
                 option = config.replace(SPLIT_K=parts) if rung.splits else config
                 ms = model.predict_split(problem, option, H200.multiprocessors)
-                used = partial_accumulators.shortened(option, faced, H200.shared_limit, FITTED)
+                used = partial_accumulators.shortened(option, problem.K, H200.shared_limit)
                 few = partial_accumulators.splits_few(rung, used, problem)
                 own = model.accumulators_costs[problem.layout]
-                yield (few, ms * scalar_cost_model.chains_factor(used, problem, FITTED, own)), used
+                yield (few, ms * scalar_cost_model.accumulators_factor(used, FITTED, own)), used
         except ShapeError:  # so many blocks of this size do not fit a grid
             continue
 
@@ -67,7 +67,7 @@ def test_a_problem_gets_the_config_that_the_written_rule_gives(seed):
         first = allowed[0][0]
         of_first = [time for config, time in allowed if config == first]
         assert base_config(found.config) == first, problem
-        assert found.cost == pytest.approx(min(of_first)[1], rel=ROUNDING), problem
+        assert found.ms == pytest.approx(min(of_first)[1], rel=ROUNDING), problem
 
 
 @pytest.mark.sampled(every=50)

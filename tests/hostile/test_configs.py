@@ -99,7 +99,7 @@ def test_a_record_with_it_is_left_out_with_one_warning(data_folder, rung, name, 
     path = database.user_folder() / "tuning_db" / "sm_90.json"
     path.parent.mkdir(parents=True, mode=0o700)
     data_folder.chmod(0o700)
-    path.write_text(json.dumps({"schema": 5, "arch": "sm_90", "shared_limit": SHARED_LIMIT, "records": [line]}))
+    path.write_text(json.dumps({"schema": 6, "arch": "sm_90", "shared_limit": SHARED_LIMIT, "records": [line]}))
     with pytest.warns(RuntimeWarning, match=rf"1 line\(s\).*\b{name} must be") as caught:
         assert not database.own("sm_90").records
     assert len(caught) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from fastsgemm.geometry.fp16x3 import file_of, ring
 from fastsgemm.geometry.splitting import Side, split_launch
-from fastsgemm.heuristics import fp16x3_rates
+from fastsgemm.heuristics import database
 from fastsgemm.jit import source
 from fastsgemm.problem import DTYPES, DType
 from fastsgemm.rungs import kernel_name
@@ -38,7 +38,7 @@ def faults(jobs):
 
 
 def tiles(arch):
-    return [tile.config for tile in fp16x3_rates.load(arch).tiles]
+    return [tile.config for tile in database.rates(arch).tiles]
 
 
 @pytest.mark.sampled(every=3)
@@ -77,7 +77,7 @@ def test_those_of_16_bit_operands_have_them_too(number, pair):
     assert report.registers * 128 * (consumers + 1) >= 128 * (COPY + consumers * MULTIPLY), (constants, report)
 
 
-RATES = fp16x3_rates.load("sm_90")
+RATES = database.rates("sm_90")
 LYING = [(tile.config, mixed) for mixed, part in enumerate((RATES.direct, RATES.mixed)) for tile in part.tiles]
 
 

@@ -2,7 +2,8 @@
 
 from msgspec.structs import asdict
 
-from fastsgemm.heuristics.database_entries import Curve, Measured, ProblemLine, Published, Tools
+from fastsgemm.heuristics.database_entries import Curve, Measured, ProblemLine, Published
+from fastsgemm.heuristics.fields import Tools
 
 DEVICE = "Fake 9000"
 TOOLS = Tools("580.0", "13.0", "2026-01-01")

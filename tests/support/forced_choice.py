@@ -6,7 +6,7 @@ from fastsgemm.heuristics.pick import PREDICTED, Choice, Pick
 
 def force(monkeypatch, rung, config, packs=(False, False)):
     """Let calls that name no rung and no config get this kernel, which reads A and B packed or as they lie."""
-    forced = Choice(Pick(rung, config, PREDICTED, None, 1.0, 1.0), packs, ms=1.0)
+    forced = Choice(Pick(rung, config, PREDICTED, None, 1.0), 1.0, packs)
     real = product.choose
 
     def choose(device, request, a, b, c, extents=()):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec import structs
 
+from fastsgemm import rungs
 from fastsgemm.call.arrays import host_dtype
 from fastsgemm.call.fp16x3 import add_product
 from fastsgemm.call.plan import Draft
@@ -12,7 +13,7 @@ from fastsgemm.call.splitting import Unsplit, add_split, maxima_bytes, pairs_at
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry.fp16x3 import SPARSE, line_bytes, split_arrays, stored_blocks
 from fastsgemm.geometry.matrix import Address, Base, Matrix
-from fastsgemm.heuristics.choice import Choice
+from fastsgemm.heuristics.pick import GIVEN, Choice, Pick
 from fastsgemm.host import as_float32
 from fastsgemm.jit import source as jit_source
 from fastsgemm.problem import DType, Sym
@@ -106,7 +107,7 @@ def plan_of(A, B, C, config, machine, swap_ab=False, source=None, split=(False, 
     operands = [lying(base, x) for base, x in zip((Base.A, Base.B, Base.C), (A, B, C), strict=True)]
     if source is not None:
         operands.append(lying(Base.SOURCE, source))
-    add_product(draft, split, Choice(tile=config, trans_c=swap_ab), sym, *operands)
+    add_product(draft, split, Choice(Pick(rungs.find("fp16x3"), config, GIVEN), trans_c=swap_ab), sym, *operands)
     return draft.plan(A.shape[1])
 
 

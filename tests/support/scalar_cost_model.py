@@ -15,7 +15,7 @@ from fastsgemm import rungs
 from fastsgemm.config import Config, PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import blocks, split, tiles
 from fastsgemm.geometry.variants import with_swap_ab
-from fastsgemm.heuristics import database, partial_accumulators
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database_entries import Curve
 from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.problem import Problem
@@ -41,13 +41,7 @@ def accumulators_factor(config: Config, fitted: Fitted, own: float = 0.0) -> flo
     return own or fitted.accumulators_cost if several else 1.0
 
 
-def chains_factor(config: Config, problem: Problem, fitted: Fitted, own: float = 0.0) -> float:
-    """Return how many times its time without accumulators a config is ranked by: more where chains are missing."""
-    missing = has_too_few_chains(config, problem, fitted)
-    return accumulators_factor(config, fitted, own) * (1.25 if missing else 1.0)
-
-
-def has_too_few_chains(config: Config, problem: Problem, fitted: Fitted) -> bool:
+def has_too_few_chains(config: Config, problem: Problem) -> bool:
     """Return whether sums have fewer chains than they need, with a config of rung 9 or 10.
 
     A chain of partial accumulators is whole tiles of at least 16 steps.
@@ -57,7 +51,7 @@ def has_too_few_chains(config: Config, problem: Problem, fitted: Fitted) -> bool
     if isinstance(config, PipelinedConfig) and config.PARTIAL_ACCUMULATORS > 1:
         tiles = -(-16 // config.BK)
         own = min(config.PARTIAL_ACCUMULATORS, min(problem.K, chunk) // (tiles * config.BK))
-    return own * config.sliced_k * parts < partial_accumulators.chains_needed(problem, fitted)
+    return own * config.sliced_k * parts < min(16, -(-problem.K // 512))
 
 
 def loads(blocks_per_sm: int) -> list[float]:

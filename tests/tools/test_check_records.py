@@ -10,14 +10,14 @@ import entries
 import pytest
 from msgspec import structs
 
-from fastsgemm.heuristics import database, fp16x3_rates
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database_entries import Content, points_of
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.spaces import AUTOTUNED
 
 CONTRIBUTED = check_records.ROOT / "contributions"
 CONFIG, LIMIT = AUTOTUNED.quick[0], 232448
-LINES = {"records": "ms", "curves": "points"}  # each list and a field of its lines alone
+LINES = {"records": "ms", "curves": "points", "rates": "times"}  # each list and a field of its lines alone
 
 
 @pytest.fixture
@@ -25,7 +25,8 @@ def made():
     """What a tuning run on a made-up device has found."""
     record = entries.measured("autotuned", CONFIG, Problem(64, 64, 64), 0.01, 0.9)
     curve = entries.curve("autotuned", CONFIG, 2, points_of([(Problem(64, 64, 64), 0.01)]))
-    return Content("sm_90", LIMIT, (record,), (curve,))
+    rates = structs.replace(database.rates("sm_90"), device="Fake 9000")
+    return Content("sm_90", LIMIT, (record,), (curve,), rates=(rates,))
 
 
 @pytest.fixture
@@ -37,14 +38,6 @@ def file(tmp_path, made):
     return path
 
 
-@pytest.fixture
-def rates_file(tmp_path):
-    path = tmp_path / "fp16x3" / "Fake-9000.json"
-    path.parent.mkdir()
-    path.write_text(fp16x3_rates.dumps(structs.replace(fp16x3_rates.load("sm_90"), device="Fake 9000")))
-    return path
-
-
 def check(path, capsys):
     code = check_records.main([str(path)])
     return code, capsys.readouterr().out
@@ -53,14 +46,14 @@ def check(path, capsys):
 def changed(file, change):
     data = json.loads(file.read_text())
     change(data)
-    parts = json.dumps(data).replace('{"rung', '\n{"rung')  # a line each
+    parts = re.sub(r'(\{"rung|\{"device": "Fake 9000", "multi)', r"\n\1", json.dumps(data))  # a line each
     file.write_text(parts)
 
 
 def test_what_is_shipped_and_contributed_is_in_order(capsys):
     assert check_records.main([]) == 0, capsys.readouterr().out
     names = {path.relative_to(check_records.ROOT).as_posix() for path in check_records.files()}
-    assert {"tuning_db/sm_90.json", "tuning_db/generic.json", "tuning_db/fp16x3/sm_90.json"} < names
+    assert {"tuning_db/sm_90.json", "tuning_db/generic.json"} < names
     assert f"files in order: {len(names)}" in capsys.readouterr().out
 
 
@@ -70,9 +63,8 @@ def test_every_contribution_is_listed_with_the_command_that_made_it():
     assert {*rows} == {path.relative_to(CONTRIBUTED).parts[0] for path in CONTRIBUTED.rglob("*.json")}
 
 
-def test_a_file_of_a_run_is_in_order(file, rates_file, capsys):
+def test_a_file_of_a_run_is_in_order(file, capsys):
     assert check(file, capsys) == (0, "files in order: 1\n")
-    assert check(rates_file, capsys)[0] == 0
 
 
 @pytest.mark.parametrize("field", ["device", "driver", "nvrtc", "date"])
@@ -81,13 +73,6 @@ def test_a_measured_line_says_on_and_with_what_it_was_measured(file, capsys, key
     changed(file, lambda data: data[key][0].pop(field))
     code, out = check(file, capsys)
     assert code == 1 and f"missing required field `{field}`" in out and f'"{LINES[key]}"' in out
-
-
-@pytest.mark.parametrize("field", ["device", "driver", "nvrtc", "date"])
-def test_so_do_rates(rates_file, capsys, field):
-    changed(rates_file, lambda data: data.pop(field))
-    code, out = check(rates_file, capsys)
-    assert code == 1 and f"missing required field `{field}`" in out
 
 
 @pytest.mark.parametrize(
@@ -100,7 +85,9 @@ def test_so_do_rates(rates_file, capsys, field):
         (lambda data: data["records"][0]["constants"].update(TM=7), "TM"),
         (lambda data: data["curves"][0].update(speed=1), "unknown field `speed`"),
         (lambda data: data.update(shared_limit=2 * LIMIT), "464896 bytes of shared memory per block, sm_90 has 232448"),
-        (lambda data: data["records"].append(data["records"][0]), "more than one record"),
+        (lambda data: data["records"].append(data["records"][0]), "more than one entry"),
+        (lambda data: data["rates"].append(data["rates"][0]), "more than one entry"),
+        (lambda data: data["rates"][0].update(tiles=[]), "length >= 1 - at `$.tiles`"),
     ],
 )
 def test_a_file_that_may_not_be_added_is_refused_with_the_reason(file, capsys, change, reason):
@@ -117,24 +104,9 @@ def test_a_key_that_is_there_twice_is_refused(file, capsys, key):
     assert code == 1 and f"an object has the key {key} twice" in out.replace("'", '"')
 
 
-def test_rates_must_be_of_the_device_that_their_name_says(rates_file, capsys):
-    path = rates_file.rename(rates_file.with_name("NVIDIA-L4.json"))
-    code, out = check(path, capsys)
-    assert code == 1 and "it is of Fake 9000; its name must be sm_90 or Fake-9000" in out
-    assert check(path.rename(path.with_name("sm_90.json")), capsys)[0] == 0
-
-
-def test_rates_that_cannot_be_read_are_refused(rates_file, capsys):
-    changed(rates_file, lambda data: data.update(tiles=[]))
-    code, out = check(rates_file, capsys)
-    assert code == 1 and "length >= 1 - at `$.tiles`" in out
-
-
 @pytest.mark.parametrize("content", [b"# no JSON", b'{"date": 1}', b"\xff", b"[" * 100_000, b'{"x": ' + b"[" * 100_000])
-@pytest.mark.parametrize("folder", ["tuning_db", "fp16x3"])
-def test_another_file_is_one_line(tmp_path, capsys, folder, content):
-    path = tmp_path / folder / "sm_90.json"
-    path.parent.mkdir()
+def test_another_file_is_one_line(tmp_path, capsys, content):
+    path = tmp_path / "sm_90.json"
     path.write_bytes(content)
     code, out = check(path, capsys)
     assert code == 1 and out.count("\n") == 1 and out.startswith(f"{path}: ")

@@ -11,9 +11,9 @@ from fastsgemm.device import DeviceInfo, open_gpu
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.fp16x3 import tiling
+from fastsgemm.heuristics import database, fp16x3_rates
 from fastsgemm.heuristics import fp16x3 as heuristics
-from fastsgemm.heuristics import fp16x3_rates
-from fastsgemm.heuristics.database_entries import Tools
+from fastsgemm.heuristics.fields import Tools
 from fastsgemm.problem import DTYPES, FLOAT32, Problem, Sym
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import fp16x3, tuner
@@ -57,7 +57,7 @@ def other(tiles):
 
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.arch)
 def test_the_rates_of_a_device_are_found(device):
-    shipped = fp16x3_rates.load(device.arch)
+    shipped = database.rates(device.arch)
     numbers = structs.asdict(shipped.times)
     times = fp16x3_rates.Times(
         **{name: value * 1.02 ** (1 + place) for place, (name, value) in enumerate(numbers.items())}
@@ -72,7 +72,7 @@ def test_the_rates_of_a_device_are_found(device):
     made_of = structs.replace(shipped, tiles=other(shipped.tiles), times=times, **lying)
     timer = FormulaTimer(device, made_of)
     found = fp16x3.measure(device, TOOLS, timer)
-    assert (found.arch, found.device, found.driver, found.least_gflop) == (device.arch, device.name, TOOLS.driver, None)
+    assert (found.device, found.driver, found.least_gflop) == (device.name, TOOLS.driver, None)
     for name, part in lying.items():
         assert getattr(found, name).launch_us == pytest.approx(part.launch_us, rel=0.1)
         assert getattr(found, name).read_tb_s == pytest.approx(part.read_tb_s, rel=0.1)
@@ -88,7 +88,7 @@ def test_the_rates_of_a_device_are_found(device):
 
 def test_a_tile_is_timed_with_what_it_serves():
     """Of 128 x 64, 512 to 2048 steps gave 1.7 us for what takes 2.1 on products of 64 to 400, on both devices."""
-    for tile in fp16x3_rates.load("sm_90").all_tiles:
+    for tile in database.rates("sm_90").all_tiles:
         depths = {problem.K for problem in fp16x3._problems_of(H200, tile, FLOAT32)}
         assert min(depths) == (256 if tile.least_k == 256 else 128) and max(depths) == 2048
         assert all(tile.serves(K, H200.shared_limit) for K in depths)
@@ -96,9 +96,9 @@ def test_a_tile_is_timed_with_what_it_serves():
 
 def test_tune_stores_what_it_measured(evaluator, data_folder):
     outcome = tuner.carry_out(plan_run(evaluator.device, rung="fp16x3"), evaluator, Bar(False))
-    assert outcome.rates_path == data_folder / "fp16x3" / "Fake-9000.json"
-    assert fp16x3_rates.load("sm_90", "Fake 9000") == outcome.rates and not outcome.tuned
-    assert f"stored in {outcome.rates_path}" in str(outcome) and "split_rows_tb_s" in str(outcome)
+    assert outcome.path == data_folder / "tuning_db" / "sm_90.json"
+    assert database.rates("sm_90", "Fake 9000") == outcome.rates and not outcome.tuned
+    assert f"stored in {outcome.path}" in str(outcome) and "split_rows_tb_s" in str(outcome)
     written = json.loads(json.dumps(outcome.json()))["fp16x3"]
     assert written["device"] == "Fake 9000" and written["tools"]["date"] == outcome.rates.date
     assert [tile["config"] for tile in written["tiles"]] == [tile.config.constants for tile in outcome.rates.all_tiles]
@@ -118,11 +118,11 @@ def test_the_plan_says_what_is_measured():
 
 
 @pytest.mark.parametrize("dtypes", ["bf16xbf16", "f32xbf16"])
-@pytest.mark.parametrize("number", range(len(fp16x3_rates.load("sm_90").mixed.tiles)))
+@pytest.mark.parametrize("number", range(len(database.rates("sm_90").mixed.tiles)))
 def test_16_bit_operands_are_timed_as_they_lie(number, dtypes, monkeypatch):
     timed = []
     monkeypatch.setattr(fp16x3, "multiply", lambda gpu, stream, request, given, *rest: timed.append((request, given)))
-    config = fp16x3_rates.load("sm_90").lying(DTYPES[dtypes]).tiles[number].config
+    config = database.rates("sm_90").lying(DTYPES[dtypes]).tiles[number].config
     problem = Problem(512, 256, 512, "NT", dtypes=DTYPES[dtypes])
     given = [(4096 * place, meta) for place, meta in enumerate(variants.dense(problem), start=1)]
     fp16x3.Timer(None, None, lambda problem: (given, given))._work(config, problem, (False, False))()

@@ -16,7 +16,7 @@ from fastsgemm.call import half
 from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
 from fastsgemm.call.reduction import add_reduction
 from fastsgemm.call.splitting import Pairs, Unsplit, add_split, maxima_bytes, pairs_at
-from fastsgemm.config import Fp16x3Config, HalfConfig
+from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.batch import Batch
 from fastsgemm.geometry.fp16x3 import SplitArrays, Tiling
@@ -48,7 +48,6 @@ def add_product(
     split : (bool, bool)
         Which of A and B were split before the call.
     choice : Choice
-        Without a config where K is 0.
     sym : Sym
         What of C is stored.
     a, b, c : Matrix
@@ -56,9 +55,6 @@ def add_product(
     source : Matrix, optional
         What is read in place of C, with any strides, by the kernels that store C.
     """
-    if choice.tile is None:
-        _add_scale(draft, sym, c, source)
-        return
     places = [
         Address(base) if before else None for base, before in zip((Base.SPLIT_A, Base.SPLIT_B), split, strict=True)
     ]
@@ -127,10 +123,10 @@ class _Builder:
     def __init__(
         self, draft: Draft, choice: Choice, sym: Sym, a: Matrix, b: Matrix, c: Matrix, source: Matrix | None
     ) -> None:
-        assert c.stored is not None and choice.tile is not None  # packed else; see `add_product`
-        assert not isinstance(choice.tile, HalfConfig)
+        assert c.stored is not None  # packed else; see `add_product`
+        assert isinstance(choice.config, Fp16x3Config | Fp16x3MmaConfig)
         self.draft, self.operands, self.c, self.source = draft, (a, b), c, source
-        self.config = choice.tile
+        self.config = choice.config
         self.trans_c, self.gram = choice.trans_c, b.transposed.is_transpose_of(a)
         self.sym = sym
         self.ldc = c.stored.ld

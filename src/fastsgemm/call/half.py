@@ -27,7 +27,7 @@ def add_product(
 
     For A and B see `fastsgemm.geometry.fp16x3.is_direct`; `b` is seen as (N, K). C is row-major.
     """
-    config, (M, K), N = choice.tile, a.shape, b.shape[0]
+    config, (M, K), N = choice.config, a.shape, b.shape[0]
     assert isinstance(config, HalfConfig) and a.stored is not None and b.stored is not None and c.stored is not None
     t = geometry.tiling(config, M, N, K, choice.trans_c, draft.traits.multiprocessors, sym)
     into, ldc, read, of_source = c, c.stored.ld, beta_read(source), source

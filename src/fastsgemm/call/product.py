@@ -14,7 +14,7 @@ from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry.batch import DIMENSIONS, merged
 from fastsgemm.geometry.layout import Meta, is_transpose
 from fastsgemm.geometry.matrix import Address, Base, Matrix
-from fastsgemm.heuristics.choice import Choice, choose
+from fastsgemm.heuristics.choice import choose
 from fastsgemm.heuristics.fp16x3 import check_config, require_batch, require_tensor_cores
 from fastsgemm.problem import DType, Sym
 from fastsgemm.request import Request, checked
@@ -112,19 +112,18 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
     """
     a, b, written, *source = operands
     if request.tensor_cores and a.shape[-1] == 0:
-        choice = Choice(triangle=True)  # nothing is multiplied
-    else:
-        if request.tensor_cores and request.rung is not None:
-            require_batch(prod(extents))
-        elif any(request.split):
-            require_batch(prod(extents), "split operands are for")
-        in_float32 = written.copy_at(written.address, DType.F32) if written.dtype else written
-        read_a, read_b, stored = (each.operand for each in (a, b, in_float32))
-        if request.gram:
-            read_b = read_a.transposed  # of one copy, where A is copied
-        choice = choose(draft.traits, request, read_a, read_b, stored, extents)
-    by_rung_11 = choice.pick is None
-    split = request.split if by_rung_11 and not choice.direct else (False, False)  # else the arrays themselves are read
+        request = request.ieee  # nothing is multiplied
+    if request.tensor_cores and request.rung is not None:
+        require_batch(prod(extents))
+    elif any(request.split):
+        require_batch(prod(extents), "split operands are for")
+    in_float32 = written.copy_at(written.address, DType.F32) if written.dtype else written
+    read_a, read_b, stored = (each.operand for each in (a, b, in_float32))
+    if request.gram:
+        read_b = read_a.transposed  # of one copy, where A is copied
+    choice = choose(draft.traits, request, read_a, read_b, stored, extents)
+    splits = choice.tensor_cores and not choice.direct
+    split = request.split if splits else (False, False)  # else the arrays themselves are read
     if a.stored is None and not split[0]:
         a = packing.add_packed(draft, a)
     if request.gram:
@@ -136,7 +135,7 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
     if c is not written and (sym.leaves_one or not source):
         packing.add_copy(draft, written, c, When.ALWAYS if sym.leaves_one else When.BETA)
     source = [packing.add_cast(draft, each, When.BETA) if each.dtype else each for each in source]
-    if by_rung_11:
+    if choice.tensor_cores:
         fp16x3.add_product(draft, split, choice, sym, a, b, c, *source)
     else:
         ieee.add_product(draft, choice, sym, a, b, c, *source)

@@ -6,23 +6,19 @@ the rules.
 
 from __future__ import annotations
 
-import math
-
 from msgspec.structs import replace
 
 from fastsgemm import rungs
-from fastsgemm.config import HalfConfig
 from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import DIMENSIONS
-from fastsgemm.geometry.fp16x3 import TileConfig, is_direct
 from fastsgemm.geometry.matrix import Operand
 from fastsgemm.heuristics import conversion, fp16x3
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.knowledge import knowledge
-from fastsgemm.heuristics.pick import AS_THEY_LIE, EXACT, GIVEN, NEAREST, PREDICTED, Choice, Pick
+from fastsgemm.heuristics.pick import AS_THEY_LIE, EXACT, GIVEN, NEAREST, PREDICTED, Choice, Pick, comparable
 from fastsgemm.heuristics.ways import SKINNY, Search
-from fastsgemm.problem import Dtypes, Problem
+from fastsgemm.problem import Problem
 from fastsgemm.request import Request
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
@@ -50,25 +46,28 @@ def ways(
 ) -> tuple[Choice, ...]:
     """Return the ways that `choose` compared, the one that is taken first, and each config for operands as they lie.
 
-    Of those without tensor cores: there are none where the config is the caller's.
+    There are none where the config is the caller's.
     """
     if request.config is not None:
         return ()
+    if request.tensor_cores:
+        first, ieee = choose(device, request, a, b, c, extents), ways(device, request.ieee, a, b, c, extents)
+        return (first, *ieee) if first.tensor_cores else ieee
     if c.how.trans:
         turned = ways(device, _transposed(request), b.transposed, a.transposed, c.transposed, extents)
         return tuple(way.transposed for way in turned)
     if a.dtype or b.dtype:
-        best, *others = _of_halves(info_of(device), request.ieee, a, b, c, extents)
+        best, *others = _of_halves(info_of(device), request, a, b, c, extents)
         fitted, as_float32 = knowledge(info_of(device)).fitted, ways(device, request, a.cast, b.cast, c, extents)
         others += [conversion.converted(way, fitted, a, b, extents) for way in as_float32[1:]]
-        return (best, *sorted(others, key=lambda way: way.cost))
-    extents, search = extents[-DIMENSIONS:], Search(knowledge(info_of(device)), request.ieee)
+        return (best, *sorted(others, key=lambda way: comparable(way.ms)))
+    extents, search = extents[-DIMENSIONS:], Search(knowledge(info_of(device)), request)
     best, *others = search.ways(a, b, c, extents)
     problem = variants.dense_problem(a, b, c, extents=extents)
-    ranking = [Choice(pick.taken, ms=pick.ms, cost=pick.cost) for pick in search.ranking(problem)]
+    ranking = [Choice(pick.taken, pick.ms) for pick in search.ranking(problem)]
     known = {way.config for way in (best, *others) if way.name == AS_THEY_LIE}
     more = [way for way in ranking if way.config not in known]
-    return (best, *sorted([*others, *more], key=lambda way: way.cost))
+    return (best, *sorted([*others, *more], key=lambda way: comparable(way.ms)))
 
 
 def choose_config(device: DeviceTraits, rung: Rung | None, problem: Problem, only: str | None = None) -> Pick:
@@ -97,30 +96,12 @@ def _choose(
 ) -> Choice:
     if c.how.trans:  # a kernel computes C^T = B^T A^T, whose rows are contiguous
         return _choose(device, _transposed(request), b.transposed, a.transposed, c.transposed, extents).transposed
-    sym = request.sym
     if request.tensor_cores:
-        layout = "NT"[a.how.trans] + "NT"[b.how.trans]
-        dtypes = Dtypes(a.dtype, b.dtype)
-        problem = Problem(c.shape[0], c.shape[1], a.shape[1], layout, math.prod(extents), dtypes=dtypes)
-        direct = is_direct(device.arch, a, b, sym)
-        if request.config is not None:
-            tile: TileConfig = request.config  # type: ignore[assignment]  # `fp16x3.check_config` saw to it
-            if isinstance(tile, HalfConfig):
-                fp16x3.check_half(tile, problem, direct)
-            trans_c = not sym and fp16x3.orientation(device, problem, tile)
-            return Choice(tile=tile, trans_c=trans_c, triangle=bool(sym))
-        ieee = None if dtypes.are_float32 else _choose(device, request.ieee, a, b, c, extents)
-        rival = None if ieee is None else (ieee.rung.name, ieee.ms)
-        tensor = fp16x3.choose(device, problem, request, direct, rival)
-        if tensor.tile is not None:
-            return tensor
-        ieee = ieee or _choose(device, request.ieee, a, b, c, extents)
-        return replace(ieee, why=tensor.why, tensor_ms=tensor.tensor_ms, ieee_ms=tensor.ieee_ms)
+        return fp16x3.choose(device, request, a, b, c, extents, lambda: _choose(device, request.ieee, a, b, c, extents))
     if request.config is not None:
         rung = request.rung or rungs.of_config(request.config)
         config = rungs.in_order(request.config, a.shape[1]) if request.batch_invariant else request.config
-        given = Pick(rung, config, GIVEN, None, None, math.inf)
-        return Choice(given, triangle=bool(sym) and rung.computes_triangles)
+        return Choice(Pick(rung, config, GIVEN), triangle=bool(request.sym) and rung.computes_triangles)
     if a.dtype or b.dtype:
         return _of_halves(device, request, a, b, c, extents)[0]
     return next(Search(knowledge(device), request).ways(a, b, c, extents[-DIMENSIONS:]))  # of one launch

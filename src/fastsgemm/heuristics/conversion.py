@@ -6,7 +6,6 @@ taken off at the rate of the memory, and what copies read and write is added at 
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace as replaced
 from math import prod
 
@@ -29,7 +28,7 @@ def as_they_lie(known: Knowledge, a: Operand, b: Operand, c: Operand, extents: t
     pick = Search(known, Request(SKINNY)).pick(problem)
     ms = None if pick.ms is None else _ms_of_fewer_bytes(known, pick.ms, problem.flops, (a, b), problem.batch)
     rule = PREDICTED if pick.rule == EXACT else pick.rule  # no record is of 16-bit operands
-    return Choice(pick.taken._replace(ms=ms, rule=rule), ms=ms, cost=math.inf if ms is None else ms)
+    return Choice(pick.taken._replace(ms=ms, rule=rule), ms)
 
 
 def _ms_of_fewer_bytes(known: Knowledge, ms: float, flops: int, operands: tuple[Operand, ...], batch: int) -> float:
@@ -55,7 +54,7 @@ def converted(choice: Choice, fitted: Fitted, a: Operand, b: Operand, extents: t
         for one, packed in zip((a, b), choice.packs, strict=True)
         if one.dtype and not packed  # packing converts as it copies
     )
-    return replace(choice, ms=None if choice.ms is None else choice.ms + added, cost=choice.cost + added)
+    return choice if choice.ms is None else replace(choice, ms=choice.ms + added)
 
 
 def cast_ms(fitted: Fitted, operand: Operand, extents: tuple[int, ...]) -> float:

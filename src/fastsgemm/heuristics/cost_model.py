@@ -16,7 +16,6 @@ import numpy as np
 
 from fastsgemm.config import SEGMENT, Config
 from fastsgemm.geometry.grid import MAX_BLOCKS, tiles, triangle_tiles
-from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import curve_problems, partial_accumulators
 from fastsgemm.heuristics.curve_arrays import (
     ACCUMULATING,
@@ -73,44 +72,43 @@ def _in_parts(config: Config, parts: int) -> Config:
 
 
 class Table:
-    """The times of all options of some products, and what they are ranked by.
+    """The times of all options of some products.
 
-    `ms` and `cost` are by product, number of parts of K and config.
+    `ms` are by product, number of parts of K and config; infinite where a product rules an option out.
     """
 
-    def __init__(self, model: CostModel, products: Sequence[Product], ms: Floats, cost: Floats) -> None:
-        self._model, self._products, self._ms, self._cost = model, products, ms, cost
-        self._least: Floats = cost[:, 0] if cost.shape[1] == 1 else cost.min(axis=1)  # of each config
+    def __init__(self, model: CostModel, products: Sequence[Product], ms: Floats) -> None:
+        self._model, self._products, self._ms = model, products, ms
+        self._least: Floats = ms[:, 0] if ms.shape[1] == 1 else ms.min(axis=1)  # of each config
 
     def best(self, plane: int = 0) -> Pick | None:
         """Return the best config for a product, or None if no config has a grid for it.
 
-        Of the configs whose cost is close to the least, the best is the one that comes first. So problems of similar
+        Of the configs whose time is close to the least, the best is the one that comes first. So problems of similar
         shapes share kernels, and fewer have to be compiled.
         """
-        cost = self._least[plane]
-        least = cost.item(cost.argmin())
+        times = self._least[plane]
+        least = times.item(times.argmin())
         if least == math.inf:
             return None
-        return self._pick(plane, int((cost <= self._model.close * least).argmax()))
+        return self._pick(plane, int((times <= self._model.close * least).argmax()))
 
     def ranking(self) -> list[Pick]:
-        """Return each config with the SPLIT_K that gives its least cost on one product, the best first."""
+        """Return each config with the SPLIT_K that gives its least time on one product, the best first."""
         order = self._least[0].argsort(kind="stable").tolist()
         return [self._pick(0, column) for column in order if self._least[0, column] < math.inf]
 
     def options(self) -> list[tuple[Fit, int, float]]:
         """Return config, parts of K and ms of each option of one product."""
-        fits, (rows, columns) = self._model.fits, (self._cost[0] < math.inf).nonzero()
+        fits, (rows, columns) = self._model.fits, (self._ms[0] < math.inf).nonzero()
         each = zip(rows.tolist(), columns.tolist(), strict=True)
         return [(fits[column], PARTS[row], self._ms.item(0, row, column)) for row, column in each]
 
     def _pick(self, plane: int, column: int) -> Pick:
-        """Return a config with the SPLIT_K that gives its least cost."""
-        row = int(self._cost[plane, :, column].argmin())
-        ms, cost, fit = self._ms.item(plane, row, column), self._cost.item(plane, row, column), self._model.fits[column]
+        """Return a config with the SPLIT_K that gives its least time."""
+        row, fit = int(self._ms[plane, :, column].argmin()), self._model.fits[column]
         config = partial(self._model.config, self._products[plane].problem, row, column)
-        return Pick(fit.rung, config, PREDICTED, fit.curve, ms, cost)
+        return Pick(fit.rung, config, PREDICTED, fit.curve, self._ms.item(plane, row, column))
 
 
 class CostModel:
@@ -184,8 +182,7 @@ class CostModel:
             parts = 2 if row or problem.K <= SEGMENT else 1
             return _in_parts(fit.curve.config, parts).replace(SEGMENT=SEGMENT)
         config = _in_parts(fit.curve.config, PARTS[row]) if row else fit.curve.config
-        faced = with_swap_ab(fit.rung, problem)
-        return partial_accumulators.shortened(config, faced, self._shared_limit, self._fitted)
+        return partial_accumulators.shortened(config, problem.K, self._shared_limit)
 
     def times(self, problem: Problem) -> list[tuple[Fit, int, float]]:
         """Return config, parts of K and predicted time in ms of every option, without the cost of accumulators."""
@@ -193,7 +190,7 @@ class CostModel:
 
     def predict(self, products: Sequence[Product], accumulators: bool = True) -> Table:
         """Return the times of all configs on some products, if `accumulators` with the partial ones they need."""
-        each = [numbers(product.problem, self._fitted) for product in products]
+        each = [numbers(product.problem) for product in products]
         rows = self._rows(each)
         o, p = self._first[rows], each[0]
         if len(each) > 1:
@@ -237,16 +234,14 @@ class CostModel:
             written = p.stored_bytes / self._fitted.reduction_bytes_per_ms
             added = parts * (self._fitted.reduction_ms_per_part + written / p.stores)
             ms += (added + (self._fitted.reduction_ms + 2.0 * written)) * o.split
-        cost = ms
         if accumulators and not self._in_order and max(one.chains for one in each) > 1.0:
             wanted = p.chains / (parts * o.chains)
-            ms, cost = partial_accumulators.add(ms, ends[ACCUMULATING], steps / o.shortest, wanted)
+            ms = partial_accumulators.add(ms, ends[ACCUMULATING], steps / o.shortest, wanted)
         if too_many:
-            cost = np.where(tiles > MAX_BLOCKS, np.inf, cost)
+            ms = np.where(tiles > MAX_BLOCKS, np.inf, ms)
         if rows > 1:
-            cost = np.where((tiles >= o.most_tiles) | (o.least_k > p.K), np.inf, cost)
-        shape = len(each), rows, len(self.fits)
-        return Table(self, products, ms.reshape(shape), self._without(products, cost.reshape(shape)))
+            ms = np.where((tiles >= o.most_tiles) | (o.least_k > p.K), np.inf, ms)
+        return Table(self, products, self._without(products, ms.reshape(len(each), rows, len(self.fits))))
 
     def _rows(self, each: Sequence[Numbers]) -> int:
         """Return how many numbers of parts of K are considered with any config."""
@@ -292,25 +287,25 @@ class CostModel:
             depth = depth + o.once * np.minimum(rest, 1.0) + o.each * rest
         return steps, np.maximum(depth, o.few) - o.few, parts
 
-    def _without(self, products: Sequence[Product], cost: Floats) -> Floats:
-        """Return the costs with what single products rule out set to infinity.
+    def _without(self, products: Sequence[Product], ms: Floats) -> Floats:
+        """Return the times with what single products rule out set to infinity.
 
         That are the rungs for few rows where a product has many; and the options that share out a sum of few steps,
         unless a product has no other.
         """
         for plane, product in enumerate(products):
             if self._any_narrow and not product.narrow:
-                cost[plane, :, self._narrow] = np.inf
+                ms[plane, :, self._narrow] = np.inf
             if self._in_order:  # one segment is a part, which needs no shared memory for the sums of several
                 one = product.problem.K <= SEGMENT
-                cost[plane, 0, self._illegal[int(one)]] = np.inf
-                cost[plane, 1:, self._illegal[1] | one] = np.inf
+                ms[plane, 0, self._illegal[int(one)]] = np.inf
+                ms[plane, 1:, self._illegal[1] | one] = np.inf
             if product.problem.K <= partial_accumulators.FEW:
                 narrow, wide = (partial_accumulators.shares_out_few(product.problem, kind) for kind in (True, False))
-                chained = np.where(np.where(self._narrow, narrow, wide & self._sliced), np.inf, cost[plane])
+                chained = np.where(np.where(self._narrow, narrow, wide & self._sliced), np.inf, ms[plane])
                 if chained.min() < np.inf:
-                    cost[plane] = chained
-        return cost
+                    ms[plane] = chained
+        return ms
 
 
 def _of_waves(waves: Floats, lighter: Floats, last: Floats, ends: Floats) -> Floats:

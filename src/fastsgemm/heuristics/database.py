@@ -32,6 +32,7 @@ from fastsgemm.heuristics.database_entries import (
     place,
 )
 from fastsgemm.heuristics.fitted import Fitted, SearchLimits
+from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.progress import warn
 
 _LOCK_SECONDS = 60.0  # how long a process waits for another one to finish writing
@@ -123,7 +124,8 @@ def load(arch: str, only: str | None = None) -> Content:
     mine = Content(arch, 0) if only == "shipped" else own(arch)
     ours = Content(arch, 0) if only == "user" else shipped(arch)
     limit = ours.shared_limit or mine.shared_limit
-    return Content(arch, limit, (*mine.records, *ours.records), (*mine.curves, *ours.curves))
+    rates = *mine.rates, *ours.rates
+    return Content(arch, limit, (*mine.records, *ours.records), (*mine.curves, *ours.curves), rates=rates)
 
 
 def own(arch: str) -> Content:
@@ -144,9 +146,29 @@ def origin_of(entry: Evidence, arch: str) -> tuple[str, bool]:
     """
     for name, only in itertools.product((arch, GENERIC), ("user", "shipped")):
         content = load(name, only)
-        if entry in (*content.records, *content.curves):
+        if entry in content.evidence:
             return name, only == "user"
     raise LookupError(f"no file for {arch} has this entry of rung {entry.rung}")
+
+
+@cached
+def rates(arch: str, device: str | None = None) -> Rates:
+    """Return the rates of rung 11 for a device: measured on it, else shipped for its architecture or for all.
+
+    Without the name of a device, it is only what was shipped for the architecture. Rates with a tile that the
+    architecture cannot run are passed over with a warning: somebody may have edited them.
+
+    Raises
+    ------
+    RecordError
+        The generic file has none.
+    """
+    found = [one for one in load(arch).rates if one.device == device]
+    for one in (*found, *shipped(arch).rates, *shipped(GENERIC).rates):
+        if one.runs_on(arch):
+            return one
+        warn(f"the rates of rung {one.rung} of {one.device} are passed over: {arch} cannot run all tiles")
+    raise RecordError(f"{shipped_path(GENERIC)} has no rates of rung {Rates.rung}")
 
 
 @cached
@@ -195,6 +217,7 @@ class _Outer(Struct):
     records: list[Raw] = []
     curves: list[Raw] = []
     candidates: list[Raw] = []
+    rates: list[Raw] = []
 
 
 def parse(text: bytes, arch: str) -> Content:
@@ -206,9 +229,9 @@ def parse(text: bytes, arch: str) -> Content:
         raise RecordError(f"it is for {outer.arch!r}, not {arch}")
     header, known = strict_json.decode(text, dict[str, Raw]), outer.__struct_fields__
     unread = [Unread(key, strict_json.one_line(bytes(part))) for key, part in header.items() if key not in known]
-    records, curves, listed = (entries_of(key, getattr(outer, key), unread) for key in LISTS)
+    records, curves, listed, measured = (entries_of(key, getattr(outer, key), unread) for key in LISTS)
     numbers = _numbers(outer.fitted, "fitted", Fitted), _numbers(outer.search_limits, "search limits", SearchLimits)
-    return Content(arch, outer.shared_limit, records, curves, tuple(unread), *numbers, listed)
+    return Content(arch, outer.shared_limit, records, curves, tuple(unread), *numbers, listed, measured)
 
 
 def _numbers(text: Raw, what: str, kind: type[Any]) -> Any:
@@ -263,15 +286,21 @@ def _aside(path: Path) -> Path:
 def merged(old: Content, new: Content) -> Content:
     """Return `old` with the results of `new` in it.
 
-    A new record takes the place of the old one for its device, rung and problem; new curves take the place of all old
-    ones for their device, rung and order of summation, because only curves of one run are compared with each other.
+    A new record takes the place of the old one for its device, rung and problem, and new rates that of the old ones for
+    their device. New curves take the place of all old ones for their device, rung and order of summation, because only
+    curves of one run are compared with each other.
     """
-    records, curves = {*map(place, new.records)}, {*map(place, new.curves)}
+
+    def replaced(before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[Any, ...]:
+        places = {*map(place, after)}
+        return (*(entry for entry in before if place(entry) not in places), *after)
+
     return structs.replace(
         old,
         shared_limit=old.shared_limit or new.shared_limit,
-        records=(*(record for record in old.records if place(record) not in records), *new.records),
-        curves=(*(curve for curve in old.curves if place(curve) not in curves), *new.curves),
+        records=replaced(old.records, new.records),
+        curves=replaced(old.curves, new.curves),
+        rates=replaced(old.rates, new.rates),
         unread=tuple(dict.fromkeys((*old.unread, *new.unread))),
     )
 
@@ -293,9 +322,10 @@ def dumps(content: Content) -> str:
         "records": sorted(content.records, key=place),
         "curves": map(with_numbers, sorted(content.curves, key=place)),
         "candidates": content.candidates,
+        "rates": content.rates,  # in order: the first are those of the architecture
     }
     for key, entries in lists.items():
         lines = [*map(line_of, entries), *(one.text for one in content.unread if one.key == key)]
-        if lines or key != "candidates":
+        if lines or key in ("records", "curves"):
             parts.append(f'"{key}": ' + ("[\n" + ",\n".join(lines) + "\n]" if lines else "[]"))
     return ",\n".join(parts) + "}\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, Raw, Struct, field, to_builtins
 from msgspec.json import Decoder
@@ -19,19 +19,14 @@ from fastsgemm import rungs, strict_json
 from fastsgemm.config import Config
 from fastsgemm.errors import RecordError
 from fastsgemm.heuristics import curve_problems
+from fastsgemm.heuristics.fields import Date, Extent, Layout, Ms, Multiprocessors, Rate, Text, Tools
 from fastsgemm.heuristics.fitted import CurveNumbers, Fitted, SearchLimits
-from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem
+from fastsgemm.heuristics.fp16x3_rates import Rates
+from fastsgemm.problem import LAYOUTS, MAX_BATCH, Problem
 
-SCHEMA = 5  # of the files
+SCHEMA = 6  # of the files
 GENERIC = "generic"  # the file whose records are legal on every architecture
 
-Text = Annotated[str, Meta(min_length=1)]
-Date = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\d$")]
-Extent = Annotated[int, Meta(ge=1, le=MAX_EXTENT)]
-Layout = Literal["NN", "NT", "TN", "TT"]
-Ms = Annotated[float, Meta(ge=1e-6, le=1e9)]  # a nanosecond to 12 days
-Rate = Annotated[float, Meta(ge=1e-12, le=1e12)]  # TFLOP/s, or a speed relative to cuBLAS
-Multiprocessors = Annotated[int, Meta(ge=1, le=2**16)]
 _Cost = Annotated[float, Meta(ge=0.0, le=10.0)]
 # By layout, or one number for all. msgspec 0.22 misreads a union with a tuple of fixed length, so this is a list.
 AccumulatorsCost = Annotated[list[_Cost], Meta(min_length=4, max_length=4)] | _Cost
@@ -42,17 +37,6 @@ _ORDER = (
     "rung", "use", "device", "multiprocessors", "problem", "constants", "origin", "source", "blocks_per_sm",
     "calibration", "accumulators_cost", "points", "numbers", "ms", "tflops", "cublas_ratio", "driver", "nvrtc", "date",
 )  # fmt: skip
-
-
-class Tools(Struct, frozen=True):
-    """What a measurement was made with."""
-
-    driver: str  # version
-    nvrtc: str  # version
-    date: str  # year-month-day
-
-    def __str__(self) -> str:
-        return f"driver {self.driver}, NVRTC {self.nvrtc}, {self.date}"
 
 
 class Entry(Struct, frozen=True, dict=True, kw_only=True, forbid_unknown_fields=True):
@@ -261,6 +245,12 @@ class Content(Struct, frozen=True):
     fitted: Fitted | None = None
     search_limits: SearchLimits | None = None
     candidates: tuple[Candidate, ...] = ()  # only shipped files have these three; the last two are in the generic file
+    rates: tuple[Rates, ...] = ()
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """What a choice may rest on."""
+        return (*self.records, *self.curves, *self.rates)
 
     @property
     def faults(self) -> list[str]:
@@ -268,12 +258,13 @@ class Content(Struct, frozen=True):
         return [one.fault for one in self.unread if one.fault]
 
 
-Evidence = Record | Curve  # of a choice
+Evidence = Record | Curve | Rates  # of a choice
 # What reads a line of each list of a file. A decoder looks at a type once.
 LISTS: dict[str, Decoder[Any]] = {
     "records": Decoder(Measured | Published | HandPicked),
     "curves": Decoder(Curve),
     "candidates": Decoder(Candidate),
+    "rates": Decoder(Rates),
 }
 
 
@@ -289,8 +280,10 @@ def entries_of(key: str, lines: Iterable[Raw], unread: list[Unread]) -> tuple[An
     return tuple(entries)
 
 
-def line_of(entry: Entry) -> str:
+def line_of(entry: Entry | Rates) -> str:
     """Return the line of an entry in a file, where numbers of a measured record are rounded."""
+    if isinstance(entry, Rates):
+        return json.dumps(to_builtins(entry))
     data = to_builtins(entry) | {"constants": entry.config.constants}
     if isinstance(entry, Measured):
         ms, ratio = rounded(entry.ms), entry.cublas_ratio
@@ -303,11 +296,13 @@ def line_of(entry: Entry) -> str:
 
 
 def place(entry: Evidence) -> tuple[Any, ...]:
-    """Return what a file has one record or the curves of one run for, as a sort key.
+    """Return what a file has one record, the curves of one run or the rates for, as a sort key.
 
     That is rung, order of summation and device, and of a record its problem. Curves of one place stay in their order,
     the most useful config first.
     """
+    if isinstance(entry, Rates):
+        return entry.rung, entry.device
     p = entry.problem if isinstance(entry, Record) else None
     of_problem = (p.layout, p.M * p.N * p.K, p.M, p.N, p.batch, p.symmetric) if p else ()
     return rungs.find(entry.rung).number, entry.rung, entry.config.segment, entry.device or "", *of_problem

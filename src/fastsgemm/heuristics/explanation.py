@@ -11,7 +11,7 @@ from fastsgemm import arguments, device, known_devices, rungs
 from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import DeviceError
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import choice, database, fp16x3, fp16x3_rates
+from fastsgemm.heuristics import choice, database, fp16x3
 from fastsgemm.heuristics.choice import Choice
 from fastsgemm.heuristics.cost_model import CLOSE
 from fastsgemm.heuristics.database_entries import GENERIC, Record, tflops
@@ -22,6 +22,7 @@ from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
 _SHOWN = 4  # other ways
 _SYMMETRIC = "symmetric  computes one triangle, stores each result twice"
+_PREDICTED_TILE = "of the tiles that were measured, the one with the least predicted time"
 _RULES = {
     choice.PREDICTED: "of the configs with a measured curve, the first within 2 % of the least predicted time",
     choice.NEAREST: "no times are known here; the record of the nearest problem",
@@ -40,9 +41,9 @@ class Explanation:
         Its rung and config, the rule, what it rests on, and its time.
     precision : str
     ways : tuple of Choice
-        The ways that were compared, the one that is taken first; none where rung 11 is taken.
+        The ways that were compared, the one that is taken first.
     evidence : str
-        What the choice rests on, in words; empty where rung 11 is taken.
+        What the choice rests on, in words.
     """
 
     device: DeviceInfo
@@ -68,8 +69,8 @@ class Explanation:
         chosen, rung = self.choice, self.choice.rung
         if not self.problem.dtypes.are_float32:
             return None, "tuning takes float32 operands; 16-bit operands use the same constants"
-        if chosen.tile is not None:
-            if fp16x3_rates.load(self.device.arch, self.device.name).device == self.device.name:
+        if chosen.tensor_cores:
+            if self._is_of_this_device:
                 return None, "its times were measured on this device"
             return "fastsgemm tune --rung fp16x3", "measure its tiles and rates"
         if rung is SKINNY_IN_ORDER or chosen.config.constants.get("SEGMENT"):
@@ -94,6 +95,8 @@ class Explanation:
     def _rule(self) -> str:
         """What the rule means, in words."""
         chosen = self.choice
+        if chosen.tensor_cores:
+            return _PREDICTED_TILE
         if chosen.rule != choice.EXACT:
             return _RULES[chosen.rule]
         where = "this device" if self._is_of_this_device else getattr(chosen.evidence, "device", None)
@@ -103,6 +106,8 @@ class Explanation:
     def _origin_of_time(self) -> str:
         """Where the time of the choice is from: only a time of this very device is called measured."""
         chosen = self.choice
+        if chosen.tensor_cores:
+            return f"predicted, {'operands as they lie' if chosen.direct else 'with splitting'}"
         if chosen.rule != choice.EXACT or chosen.packed:
             return "predicted"
         device = getattr(chosen.evidence, "device", None)
@@ -113,13 +118,13 @@ class Explanation:
         chosen = self.choice
         if way.ms is None or chosen.ms is None or way.ms >= chosen.ms:
             return ""
-        if way.cost >= chosen.cost:
-            return "less accurate: its sums are of too few chains"
+        if chosen.tensor_cores:
+            return chosen.why
         if chosen.triangle and not way.triangle:
             return "does not compute one triangle alone"
         if chosen.rule == choice.EXACT and way.rule != choice.EXACT:
             return f"a tuned config is left only for one predicted to take {LEAST_GAIN:.0%} less"
-        if way.cost * CLOSE >= chosen.cost:
+        if way.ms * CLOSE >= chosen.ms:
             return f"predictions within {CLOSE - 1:.0%} count as equal"
         return "not compared"
 
@@ -135,10 +140,7 @@ class Explanation:
             "command": self.command,
         }
         if self.precision != "ieee":
-            asked |= {"why": chosen.why, "fp16x3_ms": chosen.tensor_ms}
-            if chosen.tile is not None:
-                asked |= {"constants": chosen.tile.constants, "triangle": chosen.triangle}
-                return asked | {"ms": chosen.ms, "ieee_ms": chosen.ieee_ms}
+            asked |= {"why": chosen.why, "fp16x3_ms": chosen.tensor_ms, "ieee_ms": chosen.ieee_ms}
         return asked | {
             "constants": chosen.config.constants,
             "rule": chosen.rule,
@@ -161,7 +163,7 @@ class Explanation:
 
     def __repr__(self) -> str:
         chosen = self.choice
-        answer = f"{chosen.config}, {chosen.rule}" if chosen.tile is None else f"{chosen.tile}, {chosen.why}"
+        answer = f"{chosen.config}, {chosen.why if chosen.tensor_cores else chosen.rule}"
         return (
             f"<Explanation, to be printed: {spell(self.problem)} on {self.device.name} "
             f"({self.device.arch}) gets {self.rung} {answer}>"
@@ -180,11 +182,9 @@ class Explanation:
         lines = [f"problem    {times}{p.M} x {p.N} x {p.K}, {p.layout}{types}, on {where}"]
         if self.precision != "ieee":
             lines.append(f"precision  {self.precision}: {chosen.why}")
-        lines.append(f"rung       {self.rung}")
-        if chosen.tile is not None:
-            return [*lines, *_of_rung_11(p, chosen), *([_SYMMETRIC] if chosen.triangle else [])]
         lines += [
-            f"constants  {chosen.config}",
+            f"rung       {self.rung}",
+            f"constants  {_constants(chosen)}{', swap_ab' if chosen.trans_c else ''}",
             f"rule       {chosen.rule}: {self._rule}",
             f"evidence   {self.evidence}",
         ]
@@ -205,15 +205,11 @@ class Explanation:
         return lines
 
 
-def _of_rung_11(problem: Problem, chosen: Choice) -> list[str]:
-    assert chosen.tile is not None
-    constants = " ".join(f"{name}={value}" for name, value in chosen.tile.constants.items())
-    lines = [f"constants  {constants}{', swap_ab' if chosen.trans_c else ''}"]
-    if chosen.ms is not None:
-        rate = tflops(problem, chosen.ms)
-        how = "operands as they lie" if chosen.direct else "with splitting"
-        lines.append(f"time       {chosen.ms:.4g} ms, {rate:.4g} TFLOP/s (predicted, {how})")
-    return lines
+def _constants(choice: Choice) -> str:
+    """Return the constants in words: on rung 11, where every one has a default, also those that have it."""
+    if not choice.tensor_cores:
+        return str(choice.config)
+    return " ".join(f"{name}={value}" for name, value in choice.config.constants.items())
 
 
 def _evidence(choice: Choice, device: DeviceInfo) -> str:
@@ -304,8 +300,6 @@ def explained(device: DeviceInfo, problem: Problem, request: Request) -> Explana
     """Do what `explain` does for a device that is described, not looked up, and a request that is resolved."""
     asked = device, request, *variants.dense_operands(problem), variants.extents_of(problem)
     chosen = choice.choose(*asked)
-    if chosen.tile is not None:
-        return Explanation(device, problem, chosen, request.precision)
     return Explanation(device, problem, chosen, request.precision, choice.ways(*asked), _evidence(chosen, device))
 
 

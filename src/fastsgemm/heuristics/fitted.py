@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 _MOST = 1e30  # of a stored number: the product of several is still a float64
 Least0 = Annotated[float, Meta(ge=0.0, le=_MOST)]
 Factor = Annotated[float, Meta(ge=1e-30, le=_MOST)]
 AtLoads = tuple[Factor, Factor, Factor]
 Factors = tuple[AtLoads, AtLoads]
-Needs = tuple[tuple[int, int], ...]  # steps of k, ascending, and how many chains a sum of so many needs
 
 
 class Line(NamedTuple):
@@ -48,16 +47,12 @@ class CurveNumbers(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 class Fitted(Struct, frozen=True, forbid_unknown_fields=True):
     """Numbers of the heuristics that were measured on a device of an architecture.
 
-    The defaults hold where no file has any: nothing costs more, and no sum gets partial accumulators.
+    The defaults hold where no file has any: nothing costs more.
     """
 
     # Time with partial accumulators over the time without, for configs of which it was not measured. How many they are
     # matters less than what they take from the main loop: registers, and shared memory for other blocks.
     accumulators_cost: float = 1.0
-    # For each kind of problem (see `fastsgemm.heuristics.partial_accumulators.kind`) pairs of elements of C and of what
-    # sums need, by ascending elements. For a C of at most so many elements (None: any number) each pair of steps of k
-    # and of chains says how many chains a sum of at least so many steps needs.
-    long_sums: dict[str, tuple[tuple[int | None, Needs], ...]] = field(default_factory=dict)
     reduction_ms: float = 0.0  # least time of the second kernel of split-K
     reduction_ms_per_part: float = 0.0  # what each part of K adds to the time of that kernel, besides its bytes
     reduction_bytes_per_ms: float = 1e12  # rate at which it reads and writes partial sums, which are mostly in L2

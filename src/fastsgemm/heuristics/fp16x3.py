@@ -7,12 +7,14 @@ measured, it is the number of operations that decides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from fastsgemm import rungs
 from fastsgemm.config import HalfConfig
 from fastsgemm.device import DeviceInfo, DeviceTraits
 from fastsgemm.errors import ConfigError, DeviceError, ShapeError
@@ -20,17 +22,16 @@ from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import splitting
 from fastsgemm.geometry.fp16x3 import TileConfig, Tiling, blocks_of
 from fastsgemm.geometry.layout import ITEM
-from fastsgemm.geometry.variants import dense_operands, extents_of
-from fastsgemm.heuristics import fp16x3_rates
+from fastsgemm.geometry.matrix import Operand
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, kinds_of
-from fastsgemm.heuristics.knowledge import knowledge
-from fastsgemm.heuristics.pick import Choice
-from fastsgemm.heuristics.ways import Search
+from fastsgemm.heuristics.pick import GIVEN, PREDICTED, Choice, Pick
 from fastsgemm.known_devices import compute_capability
-from fastsgemm.problem import Problem, Sym
+from fastsgemm.problem import Dtypes, Problem, Sym
 from fastsgemm.request import Request
 
+RUNG = rungs.find("fp16x3")
 FIRST = 80  # sm_80, whose tensor cores the kernels are written for
 MOST_PRODUCTS = 1024  # of a batch: each has several launches of its own
 _SPLIT_K = (1, 2, 3, 4, 6, 8, 12, 16, 24)
@@ -79,69 +80,86 @@ def check_half(config: HalfConfig, problem: Problem, direct: bool) -> None:
         raise ConfigError(f"{config!r} is not for {problem.dtypes}: {fault}")
 
 
-@cached
 def choose(
     device: DeviceInfo,
-    problem: Problem,
     request: Request,
-    direct: bool = False,
-    rival: tuple[str, float | None] | None = None,
+    a: Operand,
+    b: Operand,
+    c: Operand,
+    extents: tuple[int, ...],
+    ieee: Callable[[], Choice],
 ) -> Choice:
-    """Return the tile that rung 11 takes for a problem, or a choice without pick and tile: an IEEE kernel takes it.
+    """Return how a product is computed with precision fp16x3: by rung 11, or by the IEEE kernel that `ieee` chooses.
 
-    Parameters
-    ----------
-    device : DeviceInfo
-    problem : Problem
-        With a row-major C.
-    request : Request
-        Of precision fp16x3. With a rung, rung 11 is taken in any case.
-    direct : bool
-        It can read the operands, some of 16 bits, as they lie.
-    rival : (str, float or None), optional
-        Rung and time of the IEEE kernel that would compute it. Default: that of dense float32 operands.
+    C is row-major, and K is not 0. With a rung, rung 11 is taken wherever it can be.
+    """
+    layout = "NT"[a.how.trans] + "NT"[b.how.trans]
+    problem = Problem(*c.shape, a.shape[1], layout, math.prod(extents), dtypes=Dtypes(a.dtype, b.dtype))
+    direct = geometry.is_direct(device.arch, a, b, request.sym)
+    if request.config is not None:
+        return _given(device, problem, request, direct)
+    tensor, why = _predicted(device, problem, request, direct)
+    if tensor is None:
+        return replace(ieee(), why=why)
+    if why:
+        return replace(tensor, why=why)
+    rival = ieee()
+    if rival.ms is None:
+        return replace(tensor, why="no time of an IEEE kernel is known")
+    assert tensor.ms is not None  # it has times, or a reason
+    name = f"the IEEE kernel of rung {rival.rung.name}"
+    if rival.ms <= tensor.ms:
+        why = f"{name} is quicker: {_times(rival.ms, tensor.ms)}"
+        return replace(rival, ieee_ms=rival.ms, tensor_ms=tensor.ms, why=why)
+    return replace(tensor, ieee_ms=rival.ms, why=f"quicker than {name}: {_times(tensor.ms, rival.ms)}")
+
+
+def _given(device: DeviceInfo, problem: Problem, request: Request, direct: bool) -> Choice:
+    """Return how rung 11 computes a problem with the caller's config; see `check_half` for `direct`."""
+    config: TileConfig = request.config  # type: ignore[assignment]  # `check_config` saw to it
+    if isinstance(config, HalfConfig):
+        check_half(config, problem, direct)
+    trans_c = not request.sym and orientation(device, problem, config)
+    return Choice(Pick(RUNG, config, GIVEN), trans_c=trans_c, triangle=bool(request.sym))
+
+
+@cached
+def _predicted(device: DeviceInfo, problem: Problem, request: Request, direct: bool) -> tuple[Choice | None, str]:
+    """Return how rung 11 would compute a problem, or None where it does not.
+
+    The text says why, unless times have to be compared.
     """
     arch, forced = device.arch, request.rung is not None
-    ieee = Choice(triangle=bool(request.sym))
     if not supported(arch):
-        return replace(ieee, why=f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}")
+        return None, f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}"
     if problem.batch > MOST_PRODUCTS:
-        why = f"rung 11 computes a batch of at most {MOST_PRODUCTS} products, this has {problem.batch}"
-        return replace(ieee, why=why)
-    known = fp16x3_rates.load(arch, device.name)
+        return None, f"rung 11 computes a batch of at most {MOST_PRODUCTS} products, this has {problem.batch}"
+    known = database.rates(arch, device.name)
     if not forced and min(tile.least_k for tile in known.tiles) > problem.K:
-        return replace(ieee, why=f"so few steps of k err less in IEEE arithmetic: K = {problem.K}")
-    to_split = not request.split[0], not request.split[1]
+        return None, f"so few steps of k err less in IEEE arithmetic: K = {problem.K}"
+    way = _quickest_way(known, device, problem, request, direct)
+    ms = None if known.least_gflop is not None else 1e-3 * way.us * problem.batch  # one product after the other
+    pick = Pick(RUNG, way.config, PREDICTED, known, ms)
+    tensor = Choice(pick, ms, trans_c=way.trans_c, triangle=bool(request.sym), tensor_ms=ms)
+    if forced:
+        return tensor, f"rung {RUNG.name} was asked for"
+    if known.least_gflop is None:
+        return tensor, ""
+    taken, why = _without_times(known.least_gflop, arch, problem)
+    return tensor if taken else None, why
+
+
+def _quickest_way(known: Rates, device: DeviceInfo, problem: Problem, request: Request, direct: bool) -> _Way:
+    """Return the way of the least predicted time, of operands as they lie, if those can be read, or split."""
+    split = not request.split[0], not request.split[1]
     if request.gram:  # the pairs of one operand are those of the other
-        to_split = all(to_split), False
+        split = all(split), False
     quickest = partial(_quickest, known, problem=problem, device=device, sym=request.sym)
     lying = known.lying(problem.dtypes) if direct else None
     found = [] if lying is None else [quickest(lying.tiles, split=(False, False))]
     if lying is None or lying is known.mixed:  # beside float32, three products as they lie or two of split operands
-        found.append(quickest(known.tiles, split=to_split))
-    way = min(found, key=_Way.order)
-    ms = 1e-3 * way.us * problem.batch  # one product after the other
-    tensor = replace(ieee, tile=way.config, trans_c=way.trans_c)
-    if known.least_gflop is None:
-        ieee, tensor = (replace(one, tensor_ms=ms) for one in (ieee, replace(tensor, ms=ms)))
-    if forced:
-        return replace(tensor, why="rung fp16x3 was asked for")
-    if known.least_gflop is not None:
-        taken, why = _without_times(known.least_gflop, arch, problem)
-        return replace(tensor if taken else ieee, why=why)
-    rung, ieee_ms = rival or _float32_rival(device, problem, request)
-    if ieee_ms is None:
-        return replace(tensor, why="no time of an IEEE kernel is known")
-    name = f"the IEEE kernel of rung {rung}"
-    if ieee_ms <= ms:
-        return replace(ieee, ieee_ms=ieee_ms, why=f"{name} is quicker: {_times(ieee_ms, ms)}")
-    return replace(tensor, ieee_ms=ieee_ms, why=f"quicker than {name}: {_times(ms, ieee_ms)}")
-
-
-def _float32_rival(device: DeviceInfo, problem: Problem, request: Request) -> tuple[str, float | None]:
-    """Return rung and time of the IEEE kernel that would compute a problem with dense float32 operands."""
-    rival = next(Search(knowledge(device), request.ieee).ways(*dense_operands(problem), extents_of(problem)))
-    return rival.rung.name, rival.ms
+        found.append(quickest(known.tiles, split=split))
+    return min(found, key=_Way.order)
 
 
 def _without_times(least: dict[str, float], arch: str, problem: Problem) -> tuple[bool, str]:

@@ -15,7 +15,7 @@ from fastsgemm.heuristics import database
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import Fit, fit
 from fastsgemm.heuristics.database import cached
-from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, Evidence, HandPicked, Record
+from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, HandPicked, Record
 from fastsgemm.problem import Problem, octaves, spell
 from fastsgemm.progress import warn
 from fastsgemm.rungs import Rung
@@ -151,7 +151,7 @@ class OfRung:
                 return records, fits
         return records, ()
 
-    def _holds(self, entry: Evidence, here: bool) -> bool:
+    def _holds(self, entry: Record | Curve, here: bool) -> bool:
         if entry.rung != self._rung.name or (entry.device == self._device.name) is not here:
             return False
         return _sums_in_order(entry) if self._in_order else not entry.config.segment
@@ -179,7 +179,7 @@ def _legal_form(config: Config) -> Config:
     return config.replace(SEGMENT=0) if isinstance(config, PipelinedConfig) and config.SEGMENT else config
 
 
-def _sums_in_order(entry: Evidence) -> bool:
+def _sums_in_order(entry: Record | Curve) -> bool:
     """Whether a record sums in one order, or the config of a curve can: a curve knows nothing of segments."""
     config = entry.config
     if isinstance(entry, Record) or not isinstance(config, PipelinedConfig):

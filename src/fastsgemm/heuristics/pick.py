@@ -9,11 +9,9 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fastsgemm import rungs
 from fastsgemm.config import Config, HalfConfig
-from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.heuristics.database_entries import Evidence
-from fastsgemm.rungs import Rung
+from fastsgemm.rungs import PRECISIONS, Rung
 
 EXACT, PREDICTED, NEAREST, GIVEN = "exact", "predicted", "nearest", "given"
 
@@ -23,16 +21,15 @@ AS_THEY_LIE = "as they lie"  # operands
 
 
 class Pick(NamedTuple):
-    """The IEEE kernel that one product gets."""
+    """The kernel that one product gets."""
 
     rung: Rung
     known: Config | Callable[[], Config]  # the config, or what makes it: most products only have their times compared
     # `exact`: the problem itself was tuned. `predicted`: the least predicted time. `nearest`: no times are known, and
     # this record's problem is the nearest. `given`: the caller's config.
     rule: str
-    evidence: Evidence | None  # the record or curve that it rests on
-    ms: float | None  # measured or predicted device time
-    cost: float  # see `Choice`
+    evidence: Evidence | None = None  # the record, curve or rates that it rests on
+    ms: float | None = None  # measured or predicted device time
 
     @property
     def config(self) -> Config:
@@ -48,43 +45,44 @@ class Pick(NamedTuple):
 class Choice(Struct, frozen=True):
     """One way to compute a product, and why it was chosen."""
 
-    pick: Pick | None = None  # None where rung 11 computes the product
-    packs: Packed = NOTHING  # whether the kernel reads A and B packed; see `fastsgemm.heuristics.ways.pack`
-    tile: TileConfig | None = None  # the config of rung 11; None: an IEEE kernel is quicker, or was asked for
-    trans_c: bool = False  # rung 11 computes the transposed product
+    pick: Pick
     ms: float | None = None  # measured or predicted device time, packing included
-    cost: float = math.inf  # what ways are compared by: `ms`, but more where sums have too few chains
+    packs: Packed = NOTHING  # whether the kernel reads A and B packed; see `fastsgemm.heuristics.ways.pack`
+    trans_c: bool = False  # rung 11 computes the transposed product
+    triangle: bool = False  # one triangle of a symmetric result is computed
     why: str = ""  # with precision fp16x3: why rung 11 is taken or not
     tensor_ms: float | None = None  # with precision fp16x3: predicted time of rung 11
     ieee_ms: float | None = None  # and of the IEEE kernel that it was compared with
-    triangle: bool = False  # one triangle of a symmetric result is computed
 
     @property
     def direct(self) -> bool:
         """Whether rung 11 reads 16-bit operands as they lie, and splits none."""
-        return isinstance(self.tile, HalfConfig)
+        return isinstance(self.config, HalfConfig)
+
+    @property
+    def tensor_cores(self) -> bool:
+        """Whether rung 11 computes it."""
+        return self.rung.precision != PRECISIONS[0]
 
     @property
     def rung(self) -> Rung:
         """The rung of the kernel."""
-        return rungs.find("fp16x3") if self.pick is None else self.pick.rung
+        return self.pick.rung
 
     @property
     def config(self) -> Config:
-        """The config of the kernel: of rung 11, its tile."""
-        config = self.tile if self.pick is None else self.pick.config
-        assert config is not None  # but where nothing is multiplied
-        return config
+        """The config of the kernel."""
+        return self.pick.config
 
     @property
     def rule(self) -> str:
         """The rule that it rests on; see `Pick`."""
-        return PREDICTED if self.pick is None else self.pick.rule
+        return self.pick.rule
 
     @property
     def evidence(self) -> Evidence | None:
-        """The record or curve that it rests on."""
-        return None if self.pick is None else self.pick.evidence
+        """The record, curve or rates that it rests on."""
+        return self.pick.evidence
 
     @property
     def packed(self) -> str:
@@ -101,3 +99,8 @@ class Choice(Struct, frozen=True):
     def transposed(self) -> Choice:
         """The same way to compute C^T = B^T A^T."""
         return replace(self, packs=self.packs[::-1])
+
+
+def comparable(ms: float | None) -> float:
+    """Return a time to compare: infinity where it is not known."""
+    return math.inf if ms is None else ms

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from fastsgemm.heuristics import partial_accumulators
 from fastsgemm.heuristics.curve_arrays import KINDS, STORES
 from fastsgemm.heuristics.curve_problems import TRANSACTION
-from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.problem import Problem
 
 
@@ -35,7 +34,7 @@ class Numbers(NamedTuple):
     stores: Any  # how often each tile is stored: twice, where one triangle is computed
 
 
-def numbers(p: Problem, fitted: Fitted) -> Numbers:
+def numbers(p: Problem) -> Numbers:
     """Return the numbers of one product, as floats: NumPy takes longer to multiply arrays by integers."""
     M, N, K, batch = p.M, p.N, max(1, p.K), p.batch
     trans_a, trans_b, swap = p.layout[0] == "T", p.layout[1] == "T", N < M
@@ -48,7 +47,7 @@ def numbers(p: Problem, fitted: Fitted) -> Numbers:
         float(min(M, N)),
         float(K),
         float(batch),
-        float(partial_accumulators.chains_needed(p, fitted)),
+        float(partial_accumulators.chains_needed(p.K)),
         4.0 * (M + N) * batch * K,
         4.0 * M * N * batch,
         float(swap),

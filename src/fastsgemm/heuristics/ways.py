@@ -20,7 +20,7 @@ from fastsgemm.heuristics import partial_accumulators
 from fastsgemm.heuristics.cost_model import CLOSE
 from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.knowledge import Knowledge
-from fastsgemm.heuristics.pick import EXACT, NEAREST, NOTHING, Choice, Packed, Pick
+from fastsgemm.heuristics.pick import EXACT, NEAREST, NOTHING, Choice, Packed, Pick, comparable
 from fastsgemm.heuristics.products import Product
 from fastsgemm.problem import Problem
 from fastsgemm.request import Request
@@ -62,7 +62,7 @@ class Search:
             if best.ms is None or pick.ms is None:  # without times, the waves of blocks count
                 quicker = self._waves(best, replace(problem, symmetric=True)) < self._waves(pick, problem)
             else:
-                quicker = best.cost + added < pick.cost * _most(pick, None)
+                quicker = best.ms + added < pick.ms * _most(pick, None)
             ways = [_way(best, packed, added, triangle=True), _way(pick)]
             yield from ways if quicker else reversed(ways)
         else:
@@ -87,10 +87,10 @@ class Search:
         picks = self.picks(products)
         lying = picks[0]
         best, least = (lying, NOTHING, 0.0), math.inf
-        for (packed, ms), pick in zip(added.items(), picks, strict=True):
-            cost = pick.cost + ms
-            if packed != NOTHING and lying.ms is not None and cost < min(least, lying.cost * _most(lying, pick)):
-                best, least = (pick, packed, ms), cost
+        for (packed, copying), pick in zip(added.items(), picks, strict=True):
+            ms = comparable(pick.ms) + copying
+            if packed != NOTHING and lying.ms is not None and ms < min(least, lying.ms * _most(lying, pick)):
+                best, least = (pick, packed, copying), ms
         return lying, best
 
     def _packings(self, a: Operand, b: Operand, c: Operand, gram: bool) -> dict[Packed, float]:
@@ -169,10 +169,9 @@ class Search:
             record = self._known.of(rung, self._in_order).exact(problem)
             if record is None or partial_accumulators.splits_few(rung, record.config, problem):
                 continue
-            cost = math.inf if record.ms is None else record.ms
-            if best is None or cost <= best.cost:
+            if best is None or comparable(record.ms) <= comparable(best.ms):
                 config = rungs.in_order(record.config, problem.K) if self._in_order else record.config
-                best = Pick(rung, config, EXACT, record, record.ms, cost)
+                best = Pick(rung, config, EXACT, record, record.ms)
         return best
 
     def _nearest(self, product: Product) -> Pick:
@@ -180,15 +179,15 @@ class Search:
         problem, picks = product.problem, []
         for rung in self._rungs(product):
             record = self._known.of(rung, self._in_order).nearest(problem)
-            faced, config = with_swap_ab(rung, problem), record.config
+            config = record.config
             if self._in_order:
+                faced = with_swap_ab(rung, problem)
                 few = grid.tiles(config, faced) * problem.batch < self._multiprocessors
                 config = config if rung.narrow else config.replace(SPLIT_K=2 if few else 1)
                 config = rungs.in_order(config, problem.K)
             else:
-                limit = self._known.device.shared_limit
-                config = partial_accumulators.shortened(config, faced, limit, self._known.fitted)
-            picks.append(Pick(rung, config, NEAREST, record, None, math.inf))
+                config = partial_accumulators.shortened(config, problem.K, self._known.device.shared_limit)
+            picks.append(Pick(rung, config, NEAREST, record))
         whole = [one for one in picks if not partial_accumulators.splits_few(one.rung, one.config, problem)]
         return (whole or picks)[-1]
 
@@ -210,11 +209,11 @@ def packing_ms(fitted: Fitted, packed: Packed, a: Operand, b: Operand, c: Operan
 def _way(pick: Pick, packed: Packed = NOTHING, added: float = 0.0, triangle: bool = False) -> Choice:
     """Return the way with this config, which packing makes longer by `added` ms."""
     ms = None if pick.ms is None else pick.ms + added
-    return Choice(pick.taken, packed, ms=ms, cost=pick.cost + added, triangle=triangle)
+    return Choice(pick.taken, ms, packed, triangle=triangle)
 
 
 def _most(old: Pick, new: Pick | None) -> float:
-    """Return the largest share of the cost of one way for which another one is taken, whose kernel is another.
+    """Return the largest share of the time of one way for which another one is taken, whose kernel is another.
 
     A measured time is given up for a predicted one only where the gain is large. None: for a triangle.
     """

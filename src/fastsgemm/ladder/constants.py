@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fastsgemm.config import Config
-from fastsgemm.device import DeviceTraits, info_of
+from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import fp16x3 as geometry
+from fastsgemm.geometry.variants import dense_operands, extents_of
 from fastsgemm.heuristics import fp16x3
-from fastsgemm.heuristics.choice import choose_config
+from fastsgemm.heuristics.choice import choose, choose_config
 from fastsgemm.jit import source
 from fastsgemm.problem import Problem
 from fastsgemm.request import resolve
@@ -40,10 +41,9 @@ def constants_of(device: DeviceTraits, rung: Rung | None, problem: Problem, trie
     """
     if rung is not None and rung.precision == "fp16x3":
         fp16x3.require_tensor_cores(device)
-        tile = fp16x3.choose(info_of(device), problem, resolve(rung)).tile
-        assert tile is not None  # because it was forced
-        config: Config = tile
-        file = geometry.file_of(tile)
+        config = choose(device, resolve(rung), *dense_operands(problem), extents_of(problem)).config
+        assert isinstance(config, geometry.TileConfig)  # because it was forced
+        file = geometry.file_of(config)
     else:
         choice = choose_config(device, rung, problem)
         rung, config = choice.rung, choice.config

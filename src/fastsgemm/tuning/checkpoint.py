@@ -13,7 +13,7 @@ from msgspec import Meta
 from fastsgemm import private_files, rungs, strict_json
 from fastsgemm.config import Config
 from fastsgemm.errors import FastsgemmError, RecordError
-from fastsgemm.heuristics.database_entries import Ms
+from fastsgemm.heuristics.fields import Ms
 from fastsgemm.problem import Problem, of
 
 Key = tuple[Problem | None, str, Config, str]  # problem, rung, config and turn; see `Checkpoint.get`

@@ -20,7 +20,7 @@ from fastsgemm.errors import CompileError, TuningError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.database_entries import Tools
+from fastsgemm.heuristics.fields import Tools
 from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.jit import compiler, kernel, source
 from fastsgemm.measure import cublas

@@ -25,9 +25,9 @@ from fastsgemm.device import LEGACY_STREAM, DeviceInfo
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.fp16x3 import TileConfig, blocks_of, line_bytes
 from fastsgemm.geometry.layout import ITEM
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics import fp16x3 as heuristics
-from fastsgemm.heuristics import fp16x3_rates
-from fastsgemm.heuristics.database_entries import Tools
+from fastsgemm.heuristics.fields import Tools
 from fastsgemm.heuristics.fp16x3_rates import Direct, Rates, Tile, Times
 from fastsgemm.problem import DTYPES, FLOAT32, Dtypes, Problem, Sym
 from fastsgemm.request import of_call, resolve
@@ -58,21 +58,18 @@ _FLUSHES = 8  # take longer than the host takes to launch the kernels of a call
 
 def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     """Return the rates of a device, for the tiles that the shipped database has for its architecture."""
-    shipped = fp16x3_rates.load(device.arch)
+    shipped = database.rates(device.arch)
     tiles = [tile for tile in shipped.tiles if tile.config.shared_bytes <= device.shared_limit]
     first = next(tile for tile in tiles if tile.serves(_SMALL.K, device.shared_limit))
     before, within = (timer.device(first.config, _SMALL, split) for split in (_NEITHER, _BOTH))
     launch, fitted = _tiles(device, tiles, timer, first)
     times = Times(launch, max(_LEAST, within - before), math.inf, math.inf, math.inf, math.inf, 0.0)
     known = Rates(
-        schema=1,
-        arch=device.arch,
         device=device.name,
         multiprocessors=device.multiprocessors,
         times=times,
         split_halves=shipped.split_halves,
         most_parts=shipped.most_parts,
-        origin="measured",
         tiles=fitted,
         **asdict(tools),
     )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from fastsgemm.config import Config
-from fastsgemm.heuristics.database_entries import Content, Curve, Measured, Tools, tflops
+from fastsgemm.heuristics.database_entries import Content, Curve, Measured, tflops
+from fastsgemm.heuristics.fields import Tools
 from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.problem import Problem, as_data, spell
 
@@ -53,8 +54,6 @@ class Outcome:
         The file in which the results were stored.
     rates : Rates or None
         Of rung 11, if they were measured.
-    rates_path : Path or None
-        The file in which they were stored.
     """
 
     device: DeviceInfo
@@ -67,14 +66,12 @@ class Outcome:
     complete: bool = True
     path: Path | None = None
     rates: Rates | None = None
-    rates_path: Path | None = None
 
     @property
     def content(self) -> Content:
         """The results as content of the tuning database."""
-        return Content(
-            self.device.arch, self.device.shared_limit, tuple(map(self._record, self.tuned)), tuple(self.curves)
-        )
+        records, rates = tuple(map(self._record, self.tuned)), () if self.rates is None else (self.rates,)
+        return Content(self.device.arch, self.device.shared_limit, records, tuple(self.curves), rates=rates)
 
     def _record(self, tuned: Tuned) -> Measured:
         ratio = None if tuned.cublas_ms is None else tuned.cublas_ms / tuned.ms
@@ -95,11 +92,11 @@ class Outcome:
             "curves": len(self.curves),
             "results": [_row(tuned) for tuned in self.tuned],
             "fp16x3": self.rates and _measured(self.rates),
-            "fp16x3_stored": self.rates_path and str(self.rates_path),
         }
 
     def __str__(self) -> str:
-        return "\n".join([*(self._results() if self.tuned else ()), *(self._rates() if self.rates else ())])
+        lines = [*(self._results() if self.tuned else ()), *(self._rates() if self.rates else ())]
+        return "\n".join([*lines, *([f"stored in {self.path}"] if self.path else [])])
 
     def _rates(self) -> list[str]:
         assert self.rates is not None
@@ -108,7 +105,7 @@ class Outcome:
         lines.append(
             "rung fp16x3: " + ", ".join(f"{name} {value:g}" for name, value in structs.asdict(self.rates.times).items())
         )
-        return lines + ([f"stored in {self.rates_path}"] if self.rates_path else [])
+        return lines
 
     def _results(self) -> list[str]:
         lines = [f"{'problem':22} {'rung':10} {'ms':>9} {'TFLOP/s':>8} {'shipped':>8} {'cuBLAS':>7}  constants"]
@@ -123,8 +120,6 @@ class Outcome:
         )
         if not self.complete:
             lines.append("the budget was spent before everything was measured; run the same command again to resume")
-        if self.path:
-            lines.append(f"stored in {self.path}")
         return lines
 
 
@@ -154,8 +149,14 @@ def _measured(r: Rates) -> dict[str, Any]:
         for t in r.all_tiles
     ]
     tools = {"driver": r.driver, "nvrtc": r.nvrtc, "date": r.date}
-    place = {"arch": r.arch, "device": r.device, "multiprocessors": r.multiprocessors}
-    return place | {"tiles": tiles, "times": structs.asdict(r.times), "tools": tools, "least_gflop": r.least_gflop}
+    return {
+        "device": r.device,
+        "multiprocessors": r.multiprocessors,
+        "tiles": tiles,
+        "times": structs.asdict(r.times),
+        "tools": tools,
+        "least_gflop": r.least_gflop,
+    }
 
 
 def _percent(share: float | None) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastsgemm import arguments, rungs
 from fastsgemm.errors import ArgumentError, ConfigError, ShapeError
 from fastsgemm.geometry.variants import dense_call
-from fastsgemm.heuristics import fp16x3_rates
+from fastsgemm.heuristics import database
 from fastsgemm.heuristics.fp16x3 import require_tensor_cores, supported
 from fastsgemm.problem import Problem, checked, parse, require_float32, spell
 from fastsgemm.rungs import Rung
@@ -74,7 +74,7 @@ class RunPlan:
             count = len(space.candidates(self.device.shared_limit, self.quick))
             lines.append(f"rung {space.rung}: {count} candidates{' of a quick run' if self.quick else ''}")
         if self.rates:
-            tiles = fp16x3_rates.load(self.device.arch).all_tiles
+            tiles = database.rates(self.device.arch).all_tiles
             lines.append(f"rung {FP16X3}: the times of {len(tiles)} tiles, and the rates of its other kernels")
         return "\n".join(lines)
 

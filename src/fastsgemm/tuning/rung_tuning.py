@@ -252,7 +252,7 @@ class RungTuning:
         return list(dict.fromkeys((self._shipped(problem), in_use)))
 
     def _shortened(self, config: Config, problem: Problem) -> Config:
-        return partial_accumulators.shortened(config, with_swap_ab(self._rung, problem), self._limit, self._fitted)
+        return partial_accumulators.shortened(config, problem.K, self._limit)
 
     def _search(self, problem: Problem, configs: Sequence[Config], label: str, effort: Effort) -> Result:
         result = self._sweep.search(problem, self._rung, configs, label, effort)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fastsgemm import arguments, resources
 from fastsgemm.device import current, relaxed_capture
 from fastsgemm.errors import ArgumentError, DeviceMemoryError, RecordError, TuningError
-from fastsgemm.heuristics import database, fp16x3_rates
+from fastsgemm.heuristics import database
 from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
@@ -128,8 +128,9 @@ def carry_out(
         sweep = Sweep(evaluator, checkpoint, bar, began + (math.inf if budget is None else budget))
         try:
             if plan.rates:
+                bar.note("measuring the tiles and rates of rung fp16x3")
                 try:
-                    _measure_rates(evaluator, bar, outcome, store)
+                    outcome.rates = evaluator.fp16x3_rates()
                 except DeviceMemoryError as error:
                     if not plan.spaces:
                         raise
@@ -143,20 +144,13 @@ def carry_out(
         finally:
             bar.end()
             outcome.seconds = evaluator.clock() - began
-            if store and (outcome.tuned or outcome.curves):
+            if store and (outcome.tuned or outcome.curves or outcome.rates):
                 outcome.path = database.save(outcome.content)
         if outcome.complete:
             checkpoint.finish()
     if not outcome.tuned and outcome.rates is None:
         raise TuningError(f"no problem could be tuned: {_main_failure(outcome.failures)}")
     return outcome
-
-
-def _measure_rates(evaluator: Evaluator, bar: Bar, outcome: Outcome, store: bool) -> None:
-    bar.note("measuring the tiles and rates of rung fp16x3")
-    outcome.rates = evaluator.fp16x3_rates()
-    if store:
-        outcome.rates_path = fp16x3_rates.save(outcome.rates)
 
 
 def _main_failure(failures: dict[str, int]) -> str:
