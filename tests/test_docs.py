@@ -150,7 +150,7 @@ def programs():
         text = (ROOT / "docs" / name).read_text()
         found = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
         for number, program in enumerate(["\n".join(found)] if name == "course.md" else found):
-            marks = pytest.mark.slow if name == "course.md" else ()  # it simulates for seconds what tests/ladder counts
+            marks = pytest.mark.slow if name == "course.md" else ()  # simulates for seconds what tests/measure counts
             yield pytest.param(program, id=f"{name}-{number}", marks=marks)
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from page_tables.benchmarks import reduce
 from write_tables import ROOT, file_of
 
-from fastsgemm.bench.comparison import Figure, comparable, fallen, figures
+from fastsgemm.measure.comparison import Figure, comparable, fallen, figures
 
 REPEATS = 2  # how often a fallen figure is measured again
 

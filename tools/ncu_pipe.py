@@ -29,8 +29,7 @@ from fastsgemm import rungs
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import fp16x3
 from fastsgemm.heuristics.choice import choose_config
-from fastsgemm.ladder import contenders
-from fastsgemm.measure import machine
+from fastsgemm.measure import contenders, environment
 from fastsgemm.problem import LAYOUTS, Problem
 
 KEPT = Path(__file__).resolve().parents[1] / "docs" / "data" / "ncu.json"
@@ -95,7 +94,7 @@ def on_device(folder: Path) -> None:
             profiled(product.work)
         rows.append({"rung": product.name, "layout": square.layout, "constants": product.constants})
     bench.close()
-    found = {"arch": gpu.arch, **machine.facts(gpu), "rows": rows}
+    found = {"arch": gpu.arch, **environment.facts(gpu), "rows": rows}
     (folder / "device.json").write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from fastsgemm import device
-from fastsgemm.bench.problem_sets import SIZES
-from fastsgemm.ladder import info
-from fastsgemm.measure import machine
+from fastsgemm.command_line import info
+from fastsgemm.measure import environment
+from fastsgemm.measure.problem_sets import SIZES
 from fastsgemm.problem import Problem
 
 DEFAULT_SIZE = 4096
@@ -26,7 +26,7 @@ def measuring(config):
 def pytest_benchmark_update_machine_info(config, machine_info):
     collected = info.collect(Problem(DEFAULT_SIZE, DEFAULT_SIZE, DEFAULT_SIZE))
     machine_info["fastsgemm"] = collected.json()
-    machine_info["facts"] = machine.facts(device.open_gpu(0)) if collected.devices else {}
+    machine_info["facts"] = environment.facts(device.open_gpu(0)) if collected.devices else {}
     machine_info["sizes"] = SIZES
     loaded = [name for name in ("torch", "cupy") if name in sys.modules]
     machine_info["packages"] = {name: sys.modules[name].__version__ for name in loaded}

@@ -29,12 +29,11 @@ sys.path[:0] = [str(HERE.parents[1] / "src"), str(HERE)]
 import one_order  # noqa: E402
 
 from fastsgemm import device, sgemm  # noqa: E402
-from fastsgemm.bench import suite  # noqa: E402
-from fastsgemm.bench.problem_sets import Sample  # noqa: E402
-from fastsgemm.bench.versus import compile_ahead  # noqa: E402
 from fastsgemm.errors import FastsgemmError  # noqa: E402
-from fastsgemm.measure import cublas  # noqa: E402
+from fastsgemm.measure import cublas, suite  # noqa: E402
+from fastsgemm.measure.problem_sets import Sample  # noqa: E402
 from fastsgemm.measure.stopwatch import Stopwatch  # noqa: E402
+from fastsgemm.measure.versus import compile_ahead  # noqa: E402
 from fastsgemm.problem import Problem, as_data, spell  # noqa: E402
 from fastsgemm.tuning import first_use  # noqa: E402
 

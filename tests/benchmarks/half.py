@@ -23,7 +23,7 @@ import symmetric  # noqa: E402
 import torch  # noqa: E402
 
 from fastsgemm import device, explain, sgemm, split  # noqa: E402
-from fastsgemm.measure import machine  # noqa: E402
+from fastsgemm.measure import environment  # noqa: E402
 
 ROWS = (1, 8, 64, 256, 512, 4096)
 SETS = {  # M, N, K and the types of A and B; B is a weight, stored (N, K)
@@ -92,7 +92,7 @@ def main() -> int:
             print(f"  {','.join(map(str, problem))}: {shown} us")
             torch.cuda.empty_cache()
     if given.json:
-        about = {"torch": torch.__version__, **machine.facts(device.open_gpu(0)), "rows": rows}
+        about = {"torch": torch.__version__, **environment.facts(device.open_gpu(0)), "rows": rows}
         given.json.write_text(json.dumps(about, indent=1) + "\n")
     return 0
 

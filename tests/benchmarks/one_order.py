@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from fastsgemm import sgemm
-from fastsgemm.bench import suite
-from fastsgemm.bench.problem_sets import LAYOUTS, NAMED, NARROW
+from fastsgemm.measure import suite
+from fastsgemm.measure.problem_sets import LAYOUTS, NAMED, NARROW
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import LAYOUTS as LETTERS
 from fastsgemm.problem import Problem

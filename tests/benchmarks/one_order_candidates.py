@@ -21,11 +21,11 @@ from itertools import product
 import one_order
 
 from fastsgemm import device, preparation, rungs, sgemm
-from fastsgemm.bench import suite
 from fastsgemm.config import SEGMENT, Config, PipelinedConfig, SkinnyInOrderConfig
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics.choice import choose
+from fastsgemm.measure import suite
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem, spell
 from fastsgemm.progress import Bar

@@ -28,9 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 import torch
 
 from fastsgemm import device, sgemm
-from fastsgemm.bench import suite
 from fastsgemm.errors import FastsgemmError
-from fastsgemm.measure import cublas, machine
+from fastsgemm.measure import cublas, environment, suite
 from fastsgemm.measure.stopwatch import turns
 
 SIZES = [(n, n) for n in (1024, 2048, 3000, 4096, 5000, 8192)] + [(4096, 65536), (1000, 20000)]
@@ -198,7 +197,7 @@ def main() -> None:
     ssyrk = Ssyrk()
     found = {
         "torch": torch.__version__,
-        **machine.facts(device.open_gpu(0)),
+        **environment.facts(device.open_gpu(0)),
         "sizes": table(ssyrk, options.seconds),
         "random": drawn(options.random, options.seconds, ssyrk),
     }

@@ -12,10 +12,10 @@ import peers
 import pytest
 
 from fastsgemm import device, sgemm, split
-from fastsgemm.bench.problem_sets import LAYOUTS, NAMED, large
-from fastsgemm.bench.versus import Versus
 from fastsgemm.heuristics import fp16x3
+from fastsgemm.measure.problem_sets import LAYOUTS, NAMED, large
 from fastsgemm.measure.stopwatch import Stopwatch
+from fastsgemm.measure.versus import Versus
 from fastsgemm.problem import Problem
 from fastsgemm.request import Request, resolve
 
@@ -64,10 +64,10 @@ def test_sample(group, number, sample, torch, stopwatch, measured, reported):
     if not measured and (number >= _TRIED or problem.flops > _SMALL):
         pytest.skip("run by make bench")
     gpu = device.open_gpu(0)
-    tensors = Versus(torch, "cuda", gpu, stopwatch)
+    tensors = Versus(torch, "cuda", gpu, stopwatch, sgemm)
     torch.manual_seed(0)
-    a, b = (tensors._tensor(torch.randn, operand) for operand in sample.operands[:2])
-    c, plain, theirs = (tensors._tensor(tensors._nan, sample.operands[2]) for _ in range(3))
+    a, b = (tensors.tensor(torch.randn, operand) for operand in sample.operands[:2])
+    c, plain, theirs = (tensors.tensor(tensors.nan, sample.operands[2]) for _ in range(3))
     works = [
         lambda: sgemm(a, b, C=c, precision="fp16x3"),
         lambda: sgemm(a, b, C=plain),

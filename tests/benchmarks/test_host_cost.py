@@ -3,7 +3,7 @@
 import pytest
 
 from fastsgemm import sgemm
-from fastsgemm.bench.versus import standard_error
+from fastsgemm.measure.stopwatch import standard_error
 
 pytestmark = pytest.mark.gpu
 

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from fastsgemm import VectorizedConfig, rungs, sgemm
+from fastsgemm.command_line import info
+from fastsgemm.command_line.info import DeviceRow
 from fastsgemm.geometry import layout, variants
 from fastsgemm.geometry.matrix import Operand
 from fastsgemm.geometry.variants import Variant
@@ -14,8 +16,7 @@ from fastsgemm.heuristics.choice import choose as choose_way
 from fastsgemm.heuristics.choice import choose_config as choose_any
 from fastsgemm.heuristics.database import forget
 from fastsgemm.jit import source
-from fastsgemm.ladder import info, simulated
-from fastsgemm.ladder.info import DeviceRow
+from fastsgemm.measure import simulated_ladder
 from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.request import Request
 
@@ -97,4 +98,4 @@ def test_simulated_rung(rung, benchmark, measured):
     if not measured:
         pytest.skip("seconds each; run by make bench")
     benchmark.group = "simulated rungs, 128 x 128 x 128"
-    benchmark.pedantic(simulated.climb, args=(Problem(128, 128, 128), [rung]), rounds=1)
+    benchmark.pedantic(simulated_ladder.climb, args=(Problem(128, 128, 128), [rung]), rounds=1)

@@ -9,9 +9,8 @@ from contextlib import closing
 import pytest
 
 from fastsgemm import device
-from fastsgemm.bench.versus import standard_error
-from fastsgemm.ladder import contenders, measured
-from fastsgemm.measure.stopwatch import Stopwatch
+from fastsgemm.measure import contenders, timed_ladder
+from fastsgemm.measure.stopwatch import Stopwatch, standard_error
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import IEEE
 
@@ -29,7 +28,7 @@ def place(size):
 
 @pytest.fixture(scope="module")
 def climbed(place):
-    return measured.climb(place)
+    return timed_ladder.climb(place)
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,10 @@ from contextlib import closing
 
 import pytest
 
-from fastsgemm import device
-from fastsgemm.bench import problem_sets
-from fastsgemm.bench.sets import SETS
-from fastsgemm.bench.versus import Versus, compile_ahead
+from fastsgemm import device, sgemm
+from fastsgemm.measure.problem_sets import SETS
 from fastsgemm.measure.stopwatch import Stopwatch
+from fastsgemm.measure.versus import Versus, compile_ahead
 
 pytestmark = pytest.mark.gpu
 
@@ -30,13 +29,13 @@ def versus(request, measured):
         here = (item for item in request.session.items if item.parent is request.node)
         compile_ahead(gpu, [item.callspec.params["sample"] for item in here])
     with closing(Stopwatch(gpu)) as stopwatch:
-        yield Versus(torch, "cuda", gpu, stopwatch)
+        yield Versus(torch, "cuda", gpu, stopwatch, sgemm)
 
 
 def cases():
     """Every sample with its set and its number in the set."""
-    for group, samples in problem_sets.sets().items():
-        for number, sample in enumerate(samples):
+    for group, of_group in SETS.items():
+        for number, sample in enumerate(of_group.samples()):
             yield pytest.param(group, number, sample, id=f"{group}-{sample}")
 
 

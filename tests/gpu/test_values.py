@@ -22,7 +22,7 @@ from fastsgemm import (
     rungs,
     sgemm,
 )
-from fastsgemm.ladder.chains import has_several_chains
+from fastsgemm.measure.chains import has_several_chains
 from fastsgemm.rungs import IEEE
 
 pytestmark = pytest.mark.gpu

@@ -181,9 +181,9 @@ def test_files_with_text_that_a_terminal_obeys(tried, tmp_path, capsys):
 
 def test_ctrl_c_while_a_command_runs(tried):
     cases = [
-        Case(("info",), 130, "fastsgemm: interrupted", pressed("fastsgemm.ladder.info.collect")),
-        Case((), 130, "fastsgemm: interrupted", pressed("fastsgemm.ladder.measured.climb")),
-        Case(("ladder",), 130, "fastsgemm: interrupted", pressed("fastsgemm.ladder.contenders.operands")),
+        Case(("info",), 130, "fastsgemm: interrupted", pressed("fastsgemm.command_line.info.collect")),
+        Case((), 130, "fastsgemm: interrupted", pressed("fastsgemm.measure.timed_ladder.climb")),
+        Case(("ladder",), 130, "fastsgemm: interrupted", pressed("fastsgemm.measure.contenders.host_operands")),
         Case(
             ("ladder", "--device", "sim", "--size", "8"),
             130, "fastsgemm: interrupted", pressed("fastsgemm.sim.schedule.run"),

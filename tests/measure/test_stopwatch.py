@@ -1,9 +1,11 @@
 import itertools
+import statistics
 from types import SimpleNamespace
 
 import pytest
 
-from fastsgemm.measure.stopwatch import _MOST_RUNS, _WARM_UP, Stopwatch, turns
+from fastsgemm.measure import stopwatch as module
+from fastsgemm.measure.stopwatch import _MOST_RUNS, Stopwatch, WallClock, standard_error, turns
 
 L2_BYTES = 50 * 2**20
 
@@ -99,7 +101,7 @@ def test_samples_are_the_times_that_the_medians_are_of(stopwatch, log):
 
 
 def test_quick_work_stops_after_enough_runs(stopwatch, log):
-    runs = _WARM_UP + _MOST_RUNS
+    runs = Stopwatch.warm_up + _MOST_RUNS
     assert stopwatch.medians([work(log, "work", [1.0] * runs)], seconds=60.0) == [1.0]
 
 
@@ -108,9 +110,26 @@ def test_close_frees_the_flush_buffer(stopwatch, log):
     assert log == ["close"]
 
 
+def test_the_wall_clock_includes_the_wait_for_the_device_and_not_what_ran_before(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    waits = iter([7.0, 0.5])
+
+    def advance(seconds):
+        clock.now += seconds
+
+    assert WallClock(lambda: advance(next(waits))).once(lambda: advance(0.25)) == 750.0
+
+
+def test_the_standard_error_of_a_median():
+    times = [statistics.NormalDist(10.0, 0.5).inv_cdf((i + 0.5) / 100) for i in range(100)]
+    assert standard_error(times) == pytest.approx(1.253 * 0.5 / 10 / 10.0, rel=0.03)
+    assert standard_error([1.0] * 5) == 0.0
+
+
 @pytest.mark.gpu
 def test_more_work_takes_longer():
-    from fastsgemm.ladder import contenders
+    from fastsgemm.measure import contenders
     from fastsgemm.problem import Problem
     from fastsgemm.rungs import find
 

@@ -36,7 +36,7 @@ from fastsgemm.geometry import variants
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import source
-from fastsgemm.ladder.simulated import TYPICAL
+from fastsgemm.measure.simulated_ladder import TYPICAL
 from fastsgemm.problem import Problem
 from fastsgemm.sim import Machine, nvrtc, sgemm
 from fastsgemm.sim.report import Report
@@ -236,7 +236,7 @@ def on_device(folder: Path) -> None:
     from fastsgemm import device
     from fastsgemm import sgemm as multiply
     from fastsgemm.jit import compiler
-    from fastsgemm.measure import machine
+    from fastsgemm.measure import environment
 
     launches = json.loads((folder / "launches.json").read_text(encoding="utf-8"))
     A, B = np.load(folder / "A.npy"), np.load(folder / "B.npy")
@@ -257,7 +257,7 @@ def on_device(folder: Path) -> None:
     for one in launches:
         product(one)
     device.succeed("stopping the profiler", driver.cuProfilerStop())
-    found = {"arch": gpu.arch, **machine.facts(gpu), "same_bits": same_bits}
+    found = {"arch": gpu.arch, **environment.facts(gpu), "same_bits": same_bits}
     (folder / "device.json").write_text(json.dumps(found), encoding="utf-8")
 
 

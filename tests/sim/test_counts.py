@@ -10,9 +10,9 @@ from fastsgemm import rungs
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import choose_config
-from fastsgemm.ladder import simulated
-from fastsgemm.ladder.counts import Table
-from fastsgemm.ladder.simulated import climb
+from fastsgemm.measure import simulated_ladder
+from fastsgemm.measure.counts import Table
+from fastsgemm.measure.simulated_ladder import climb
 from fastsgemm.problem import Problem
 from fastsgemm.sim import Machine
 
@@ -42,7 +42,7 @@ def test_every_rung_is_there_with_the_shipped_constants(kept, data_folder):
     device = Machine(kept.device).device
     assert [row.name for row in kept.rows] == [rung.name for rung in rungs.IEEE if rung.suits(kept.M, kept.N)]
     for row in kept.rows:
-        shipped = choose_config(device, rungs.find(row.name), simulated.TYPICAL).config
+        shipped = choose_config(device, rungs.find(row.name), simulated_ladder.TYPICAL).config
         assert row.constants == shipped.constants, f"{row.name}: run make counts"
 
 
@@ -57,7 +57,7 @@ def test_every_rung_is_counted_on_the_kernel_of_a_large_problem(kept):
                 config,
                 database.fitted("sm_90").peeled_tiles,
             )
-            for problem in (Problem(kept.M, kept.N, kept.K), simulated.TYPICAL)
+            for problem in (Problem(kept.M, kept.N, kept.K), simulated_ladder.TYPICAL)
         )
         assert counted == typical, row.name
         assert kept.M % config.BM == kept.N % config.BN == 0, row.name
@@ -67,7 +67,7 @@ def test_every_rung_is_counted_on_the_kernel_of_a_large_problem(kept):
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("number", range(sum(rung.suits(4096, 4096) for rung in rungs.IEEE)))
 def test_a_climb_counts_the_same(kept, data_folder, number, monkeypatch):
-    monkeypatch.setattr(simulated.ragged, "mismatch", lambda *question: None)  # which is not what is counted
+    monkeypatch.setattr(simulated_ladder.ragged, "mismatch", lambda *question: None)  # which is not what is counted
     assert kept.ok
     known = kept.rows[number]
     (row,) = climb(Problem(kept.M, kept.N, kept.K), [rungs.find(known.name)], machine=Machine(kept.device)).rows

@@ -18,7 +18,7 @@ from fastsgemm.geometry.layout import Stored
 from fastsgemm.geometry.matrix import Operand
 from fastsgemm.heuristics import database
 from fastsgemm.jit import source
-from fastsgemm.ladder.chains import has_several_chains
+from fastsgemm.measure.chains import has_several_chains
 from fastsgemm.sim import Machine, nvrtc, sgemm
 from fastsgemm.sim.errors import ForbiddenAccessError, RaceError, UnwrittenOutputError, UnwrittenSharedError
 

@@ -24,7 +24,7 @@ from fastsgemm.geometry.grid import blocks, split
 from fastsgemm.heuristics import database, ways
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import source
-from fastsgemm.ladder.chains import has_several_chains
+from fastsgemm.measure.chains import has_several_chains
 from fastsgemm.problem import Problem
 from fastsgemm.sim.errors import GlobalAccessError
 from fastsgemm.tuning import first_use

@@ -2,11 +2,11 @@
 
 import pytest
 
-from fastsgemm.ladder import constants, simulated
+from fastsgemm.measure import constants, simulated_ladder
 
 
 def climb_with(configs, problem, rungs=None):
-    """Return what `simulated.climb` does with these configs, by the name of their rung."""
+    """Return what `simulated_ladder.climb` does with these configs, by the name of their rung."""
 
     def of_test(device, rung, problem, tried):
         if rung.name in configs:
@@ -14,5 +14,5 @@ def climb_with(configs, problem, rungs=None):
         return constants.constants_of(device, rung, problem, tried)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulated, "constants_of", of_test)
-        return simulated.climb(problem, rungs)
+        patch.setattr(simulated_ladder, "constants_of", of_test)
+        return simulated_ladder.climb(problem, rungs)

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from fastsgemm import command_line
-from fastsgemm.bench import suite
 from fastsgemm.errors import RecordError
+from fastsgemm.measure import suite
 from fastsgemm.tuning.output_file import refuse_unwritable
 
 QUICK = ("--quick", "--rung", "autotuned", "--no-progress", "--size", "512,512,512")

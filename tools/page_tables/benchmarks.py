@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
-from fastsgemm.bench.sets import SETS
-from fastsgemm.bench.suite import SCHEMA
-from fastsgemm.measure.machine import in_words
+from fastsgemm.measure.environment import in_words
+from fastsgemm.measure.problem_sets import SETS
+from fastsgemm.measure.suite import SCHEMA
 from fastsgemm.problem import LAYOUTS, Problem, spell
 from page_tables.markdown import NOT_MEASURED, Data, about, header, line
 

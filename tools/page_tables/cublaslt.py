@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fastsgemm.measure.machine import in_words
+from fastsgemm.measure.environment import in_words
 from fastsgemm.problem import Problem, spell
 from page_tables.markdown import Data, header, line, runs
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from fastsgemm.measure.machine import in_words
+from fastsgemm.measure.environment import in_words
 from page_tables.markdown import NOT_MEASURED, Data, about, header, line, of_each
 
 GROUPS = ("squares", "layouts", "large", "shapes", "pre-split", "peers")  # of benchmarks, after "fp16x3 "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from fastsgemm.measure.machine import in_words
+from fastsgemm.measure.environment import in_words
 from page_tables.markdown import NOT_MEASURED, Data, header, line
 
 _SLOWER = 0.98  # times the speed of cuBLAS

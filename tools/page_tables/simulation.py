@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from msgspec import convert
 
-from fastsgemm.ladder import counts
-from fastsgemm.ladder.counts import CountedRow, KernelRow, Table
+from fastsgemm.measure import counts
+from fastsgemm.measure.counts import CountedRow, KernelRow, Table
 from page_tables.markdown import Data, header, line
 
 NOT_COUNTED = (

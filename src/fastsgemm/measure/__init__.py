@@ -1,1 +1,1 @@
-"""Device time, cuBLAS and facts of the machine, for tuning, the ladder and the benchmark."""
+"""Measures products: a stopwatch, cuBLAS to compare with, the ladder of rungs, and sets of problems."""

@@ -1,10 +1,13 @@
-"""The operands of what is measured: memory on the device, as a problem describes it to `sgemm` and to cuBLAS."""
+"""The operands of what is measured: arrays on the host; memory on a device, as `sgemm` and cuBLAS see it."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import re
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,14 +16,16 @@ from msgspec.structs import replace
 from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray, View
 from fastsgemm.device import LEGACY_STREAM
+from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Meta
-from fastsgemm.problem import DType, Problem
+from fastsgemm.problem import DType, Problem, spell
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
 _DRAWN = 1 << 22  # random numbers, repeated to fill the operands
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 class Memory:
@@ -110,3 +115,48 @@ class Lent:
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
         # Everything here is on the legacy default stream.
         return self._array.export(self._meta.shape, self._meta.strides, **options)
+
+
+def host_operands(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return A and B, stored as the layout says and filled with the same normal numbers every time, and an empty C.
+
+    Raises
+    ------
+    ShapeError
+        The problem is a batch.
+    """
+    if problem.batch > 1:
+        raise ShapeError(f"the ladder compares rungs on one product, got the batch {spell(problem)}")
+    generator = np.random.default_rng(0)
+    a, b = (
+        generator.standard_normal(shape[::-1] if column_major else shape, np.float32)
+        for shape, column_major in (
+            ((problem.M, problem.K), problem.layout[0] == "T"),
+            ((problem.K, problem.N), problem.layout[1] == "T"),
+        )
+    )
+    c = np.empty((problem.M, problem.N), np.float32)
+    return (a.T if problem.layout[0] == "T" else a), (b.T if problem.layout[1] == "T" else b), c
+
+
+def refuse_too_large(problem: Problem, copies: float) -> None:
+    """Raise `ShapeError` if the host has no memory for `copies` float32 copies of A, B and C."""
+    M, N, K = problem.M, problem.N, problem.K
+    needed, free = 4 * copies * (M * K + K * N + M * N), _available()
+    if needed > free:
+        raise ShapeError(
+            f"{spell(problem)} needs about {needed / 2**30:.3g} GiB of this machine's memory, "
+            f"{free / 2**30:.3g} GiB are available; choose a smaller size"
+        )
+
+
+def _available() -> float:
+    """Return the bytes of host memory that this process can still allocate; infinity if Linux does not say."""
+    free = float("inf")
+    with contextlib.suppress(OSError):
+        line = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"))
+        free = 1024.0 * int(line[1]) if line else free
+    with contextlib.suppress(OSError, ValueError):  # the limit of a container; "max" means none
+        limit, used = (int((_CGROUP / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
+        free = min(free, limit - used)
+    return free

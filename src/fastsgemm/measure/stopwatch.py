@@ -1,10 +1,12 @@
-"""Measures device time with CUDA events: warm-up first, L2 flushed before each run, medians."""
+"""Measures time: works run in turns after a warm-up, and the median of each counts."""
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
 Work = Callable[[], object]
 
-_WARM_UP = 2  # untimed runs, for module load, clocks and page tables
 _LEAST_RUNS, _MOST_RUNS = 5, 100  # timed runs of each work, however long or short they are
 
 
@@ -35,8 +36,51 @@ def turns(number: int) -> Iterator[list[int]]:
         yield order
 
 
-class Stopwatch:
-    """Times work that is launched on the legacy default stream of one device, which is current in this thread."""
+def standard_error(times: Sequence[float]) -> float:
+    """Return the standard error of the median of `times`, relative to the median.
+
+    It is estimated from the interquartile range, so that one slow run has no effect. For normally distributed times the
+    standard deviation is 0.741 of that range, and the standard error of the median is 1.253 standard deviations divided
+    by the square root of n.
+    """
+    lower, median, upper = statistics.quantiles(times, n=4)
+    return 1.253 * 0.741 * (upper - lower) / math.sqrt(len(times)) / median
+
+
+class Clock(ABC):
+    """Times works in turns, by the time that `once` returns."""
+
+    warm_up = 2  # untimed runs, for module load, clocks and page tables
+
+    @abstractmethod
+    def once(self, work: Work, flushes: int = 1) -> float:
+        """Run `work` and return its time in milliseconds."""
+
+    def medians(self, works: Sequence[Work], seconds: float = 0.3, flushes: int = 1) -> list[float]:
+        """Return the median time of each of `works`, in milliseconds; see `samples`."""
+        return [statistics.median(seen) for seen in self.samples(works, seconds, flushes)]
+
+    def samples(self, works: Sequence[Work], seconds: float, flushes: int = 1) -> list[list[float]]:
+        """Return the times in ms of all runs of each of `works`: about `seconds` of wall time for each of them.
+
+        They run in turns, so that a drifting clock affects all of them; see `turns` for their order.
+        """
+        for work in works:
+            for _ in range(self.warm_up):
+                self.once(work, flushes)
+        began = time.perf_counter()
+        times: list[list[float]] = [[] for _ in works]
+        orders = turns(len(works))
+        while len(times[0]) < _LEAST_RUNS or (
+            len(times[0]) < _MOST_RUNS and time.perf_counter() - began < seconds * len(works)
+        ):
+            for number in next(orders):
+                times[number].append(self.once(works[number], flushes))
+        return times
+
+
+class Stopwatch(Clock):
+    """The time on one device, which is current in this thread, of work launched on the legacy default stream."""
 
     def __init__(self, gpu: Gpu) -> None:
         from cuda.core import LEGACY_DEFAULT_STREAM, EventOptions
@@ -62,28 +106,23 @@ class Stopwatch:
         self._stop.sync()
         return float(self._stop - self._start)
 
-    def medians(self, works: Sequence[Work], seconds: float = 0.3, flushes: int = 1) -> list[float]:
-        """Return the median device time of each of `works`, in milliseconds; see `samples`."""
-        return [statistics.median(seen) for seen in self.samples(works, seconds, flushes)]
-
-    def samples(self, works: Sequence[Work], seconds: float, flushes: int = 1) -> list[list[float]]:
-        """Return the device times in ms of all runs of each of `works`: about `seconds` of wall time for each of them.
-
-        They run in turns, so that a drifting clock affects all of them; see `turns` for their order.
-        """
-        for work in works:
-            for _ in range(_WARM_UP):
-                self.once(work, flushes)
-        began = time.perf_counter()
-        times: list[list[float]] = [[] for _ in works]
-        orders = turns(len(works))
-        while len(times[0]) < _LEAST_RUNS or (
-            len(times[0]) < _MOST_RUNS and time.perf_counter() - began < seconds * len(works)
-        ):
-            for number in next(orders):
-                times[number].append(self.once(works[number], flushes))
-        return times
-
     def close(self) -> None:
         """Free the flush buffer."""
         self._flush.close()
+
+
+class WallClock(Clock):
+    """The time on the host of work that ends when it returns, or when `wait` does, and that ran before."""
+
+    warm_up = 0
+
+    def __init__(self, wait: Callable[[], object] = lambda: None) -> None:
+        self._wait = wait
+
+    def once(self, work: Work, flushes: int = 0) -> float:
+        """Run `work` and return its wall time in milliseconds; nothing is flushed."""
+        self._wait()
+        began = time.perf_counter()
+        work()
+        self._wait()
+        return 1e3 * (time.perf_counter() - began)

@@ -25,7 +25,7 @@ import numpy as np
 import fastsgemm
 import fastsgemm.jax
 from fastsgemm import device, sgemm
-from fastsgemm.measure import machine
+from fastsgemm.measure import environment
 
 HIGHEST = partial(jnp.matmul, precision="highest")
 PRODUCTS = {"xla": HIGHEST, "ieee": sgemm, "fp16x3": partial(sgemm, precision="fp16x3")}
@@ -278,7 +278,7 @@ def main():
         "date": datetime.date.today().isoformat(), "device": jax.devices()[0].device_kind,
         "jax": jax.__version__, "jaxlib": jaxlib.__version__,
         "numpy": np.__version__, "fastsgemm": fastsgemm.__version__, "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
-        **(machine.facts(device.open_gpu(0)) if jax.default_backend() == "gpu" else {}),
+        **(environment.facts(device.open_gpu(0)) if jax.default_backend() == "gpu" else {}),
     }  # fmt: skip
     for name in given.names or MEASURED:
         found[name] = MEASURED[name](given.small)

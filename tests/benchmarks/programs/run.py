@@ -20,7 +20,7 @@ import harness  # noqa: E402
 import torch  # noqa: E402
 
 from fastsgemm import device  # noqa: E402
-from fastsgemm.measure import machine  # noqa: E402
+from fastsgemm.measure import environment  # noqa: E402
 
 PROGRAMS = (
     "adapters", "audio", "classifier", "compiled", "continuous_flow", "contrastive", "decoder", "dense_graphs",
@@ -55,7 +55,7 @@ def main(arguments=None):
     given = parser.parse_args(arguments)
     measured = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
     here = {"date": datetime.date.today().isoformat(), "device": "CPU"}
-    about = {"torch": torch.__version__, **(machine.facts(device.open_gpu(0)) if given.device == "cuda" else here)}
+    about = {"torch": torch.__version__, **(environment.facts(device.open_gpu(0)) if given.device == "cuda" else here)}
     began, cases, failures = time.perf_counter(), [], []
     print(_header(), flush=True)
     for name in given.only:

@@ -1,0 +1,96 @@
+"""What ``fastsgemm`` shows without a command: this machine, what was measured, what was just counted or timed."""
+
+from __future__ import annotations
+
+import textwrap
+
+from fastsgemm.command_line.info import Info
+from fastsgemm.device import DeviceTraits
+from fastsgemm.heuristics.knowledge import knows
+from fastsgemm.measure import bars, stored_run
+from fastsgemm.measure.counts import Table
+from fastsgemm.measure.sentences import sentences
+from fastsgemm.measure.timed_ladder import Ladder
+from fastsgemm.tuning import first_use, tuner
+
+_WIDTH = 80  # columns of a terminal
+_IS = "fastsgemm multiplies float32 matrices on NVIDIA GPUs, with kernels that it compiles and tunes for the device."
+_MEASURED = "Below is what this version reached on a device."
+_COUNTED = "Below are what this version reached on a device, and what its kernels do on a simulated one."
+
+
+def opening(machine: Info) -> str:
+    """Return what comes first: the machine if it has a device, else three sentences and the shipped result."""
+    if machine.backend in ("cuda", None):  # None: FASTSGEMM_DEVICE is wrong, and the next step says so
+        return machine.text()
+    used = "a simulated device multiplies" if machine.backend == "sim" else "NumPy multiplies"
+    missing = "no NVIDIA driver was found" if machine.driver is None else "no NVIDIA device is in use"
+    below = _MEASURED if machine.nvrtc is None else _COUNTED
+    text = textwrap.wrap(f"{_IS} Here {missing}, so {used} host arrays. {below}", _WIDTH)
+    for note in machine.notes:
+        if not note.startswith(missing):
+            text += ["", *textwrap.wrap(f"note: {note}", _WIDTH)]
+    return "\n".join([*text, "", *_stored_result()])
+
+
+def _stored_result() -> list[str]:
+    p = stored_run.problem()
+    return [
+        f"Measured on {stored_run.place()}: {p.M} x {p.N} x {p.K}",
+        bars.text({"rows": stored_run.run()["ladder"]}),
+        *textwrap.wrap(f"{stored_run.summary()} All of it: fastsgemm bench", _WIDTH),
+    ]
+
+
+def result(climbed: Ladder | Table) -> str:
+    """Return what a ladder found; one that is wrong is shown whole."""
+    if not climbed.ok:
+        return climbed.text()
+    if isinstance(climbed, Table):
+        problem = f"{climbed.M} x {climbed.N} x {climbed.K}"
+        heading = f"Counted just now on a simulated {climbed.device} ({climbed.arch}): {problem}"
+        return "\n".join([heading, *sentences(climbed), "The whole table: fastsgemm ladder --device sim"])
+    if climbed.rungs:
+        return "\n".join([climbed.text(), "", *_beside(climbed)])
+    row = climbed.rows[0]
+    assert row.tflops is not None  # the result is right
+    problem = f"{climbed.M} x {climbed.N} x {climbed.K}"
+    return f"NumPy's product through sgemm, {problem}: {1e3 * row.tflops:.4g} GFLOP/s, error {row.error:.2g}"
+
+
+def _beside(climbed: Ladder) -> list[str]:
+    """Return a table of this device's rates and of the shipped ones, which are of the same problem."""
+    there = {row["name"]: row for row in stored_run.run()["ladder"]}
+    lines = [
+        f"TFLOP/s here and on {stored_run.place()}; % of cuBLAS on the same device",
+        f"{'rung':<16}{'here':>9}{'%':>7}{'there':>9}{'%':>7}",
+    ]
+    for row in climbed.rows:
+        other = there.get(row.name)
+        name = f"{row.number} {row.name}" if row.number else row.name
+        cells = _cells(row.tflops, row.percent)
+        lines.append((f"{name:<16}{cells}" + (_cells(other["tflops"], other["percent"]) if other else "")).rstrip())
+    return lines
+
+
+def _cells(tflops: float | None, percent: float | None) -> str:
+    return f"{tflops:>9.4g}" + (f"{percent:>7.1f}" if percent is not None else f"{'':>7}")
+
+
+def closing(machine: Info) -> str:
+    """Return what to do next: with a device how long its first tuning takes, else commands that need none."""
+    if machine.backend == "cuda" and machine.devices:
+        return "\n".join(textwrap.wrap(_first_tuning(machine.devices[0]), _WIDTH))
+    return "\n  ".join(["More that needs no device:", "fastsgemm info", "fastsgemm explain --size 4096 --device sm_90"])
+
+
+def _first_tuning(device: DeviceTraits) -> str:
+    own = (
+        f"All rungs with this device's own constants: fastsgemm tune, about {tuner.STANDARD_SECONDS / 60:.0f} minutes."
+    )
+    if knows(device):
+        return f"{device.arch} is in the tuning database, so no call tunes. {own}"
+    if not first_use.allowed():
+        return f"{device.arch} is not in the tuning database, and FASTSGEMM_TUNE=off: generic constants are used. {own}"
+    seconds = f"about {tuner.QUICK_SECONDS:.0f} s"
+    return f"{device.arch} is not in the tuning database: the first call tunes for {seconds}, once. {own}"

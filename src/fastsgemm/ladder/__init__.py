@@ -1,1 +1,0 @@
-"""Compares the rungs: timed on a device, or counted on the simulated device."""

@@ -1,0 +1,121 @@
+"""Compare two runs of the benchmark on one device, figure by figure.
+
+A figure is a ratio within one run: speed relative to cuBLAS, host time of a call relative to that of PyTorch or CuPy,
+or a geometric mean of these. Times in milliseconds move with clocks and machines, the ratios do not; so
+pytest-benchmark's own comparison, which is of times, is not used.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastsgemm.measure.problem_sets import SETS_OF_A_RUN
+
+LIMIT = 0.95  # of the older figure: less is slower, if it is not noise
+_MEAN = "geometric mean of "  # beginning of the name of such a figure
+STANDARD_ERRORS = 2.0  # noise, in standard errors of both figures
+_BESIDE = {
+    "sgemm, C given": ("torch.mm(out=)", "cupy.matmul(out=)"),
+    "sgemm, new result": ("torch.mm", "cupy.matmul"),
+}
+
+Data = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A ratio, of which larger is better."""
+
+    ratio: float
+    noise: float  # relative standard error of the ratio
+    tests: tuple[str, ...]  # pytest ids of the benchmarks that measure it
+
+
+def figures(data: Data) -> dict[str, Figure]:
+    """Return the figures of a run by name. A figure has the same name in every run."""
+    by_name: dict[str, Figure] = {}
+    for name in SETS_OF_A_RUN:
+        of_set = {f"{name} {_problem(row)}": _figure(row["percent"] / 100, row) for row in data.get(name, ())}
+        if of_set:
+            mean = statistics.geometric_mean(one.ratio for one in of_set.values())
+            noise = math.hypot(*(one.noise for one in of_set.values())) / len(of_set)
+            tests = tuple(test for one in of_set.values() for test in one.tests)
+            by_name |= of_set | {f"{_MEAN}{name}": Figure(mean, noise, tests)}
+    for row in data["ladder"]:
+        if row["number"] and row["percent"] is not None:
+            by_name[f"rung {row['name']}"] = _figure(row["percent"] / 100, row)
+    calls = {row["call"]: row for row in data["calls"]}
+    for own, others in _BESIDE.items():
+        for row in (row for row in data["calls"] if row["call"] == own):
+            beside = next((calls[one] for one in others if one in calls and calls[one]["kind"] == row["kind"]), None)
+            if beside is not None:
+                ratio = beside["us_per_call"] / row["us_per_call"]
+                by_name[f"host time of {own}, {row['kind']}"] = _figure(ratio, row, beside)
+    return by_name
+
+
+def _problem(row: Data) -> str:
+    batch = f",x{row['batch']}" if row["batch"] > 1 else ""
+    dtypes = f",{row['dtypes']}" if "dtypes" in row else ""
+    return f"{row['M']},{row['N']},{row['K']},{row['layout']}{dtypes}{batch} ld {row['lda']},{row['ldb']},{row['ldc']}"
+
+
+def _figure(ratio: float, *rows: Data) -> Figure:
+    noise = math.hypot(*(row["noise"] for row in rows))
+    return Figure(ratio, noise, tuple(row["test"] for row in rows if "test" in row))
+
+
+def fallen(stored: Mapping[str, Figure], measured: Mapping[str, Figure]) -> list[str]:
+    """Return the names of the figures that are below the limit by more than the noise."""
+    return [name for name, new in measured.items() if name in stored and _is_slower(stored[name], new)]
+
+
+def _is_slower(old: Figure, new: Figure) -> bool:
+    return new.ratio < LIMIT * old.ratio * (1 - STANDARD_ERRORS * math.hypot(new.noise, old.noise))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one figure."""
+
+    name: str
+    old: float | None  # None if that run does not have it
+    new: float | None
+    noise: float  # relative standard error of the quotient
+    verdict: str  # `slower`, `faster`, `same`, `new` or `gone`
+
+
+def verdicts(old: Data, new: Data) -> list[Verdict]:
+    """Return what became of every figure of two runs: those that are slower first, the worst of them first."""
+    before, after = comparable(old, new)
+    all_verdicts = [_verdict(name, before.get(name), after.get(name)) for name in before | after]
+    order = ("slower", "faster", "same", "new", "gone")
+    return sorted(all_verdicts, key=lambda one: (order.index(one.verdict), (one.new or 1.0) / (one.old or 1.0)))
+
+
+def comparable(old: Data, new: Data) -> tuple[dict[str, Figure], dict[str, Figure]]:
+    """Return the figures of both runs, with means of the problems that both have: other means say nothing."""
+    common: tuple[Data, Data] = ({**old}, {**new})
+    for name in SETS_OF_A_RUN:
+        in_old, in_new = ({_problem(row) for row in run.get(name, ())} for run in (old, new))
+        for run in common:
+            run[name] = [row for row in run.get(name, ()) if _problem(row) in in_old & in_new]
+    before, after = (_without_means(run) | figures(both) for run, both in zip((old, new), common, strict=True))
+    return before, after
+
+
+def _without_means(run: Data) -> dict[str, Figure]:
+    return {name: figure for name, figure in figures(run).items() if not name.startswith(_MEAN)}
+
+
+def _verdict(name: str, old: Figure | None, new: Figure | None) -> Verdict:
+    if old is None or new is None:
+        then, now = (None if one is None else one.ratio for one in (old, new))
+        return Verdict(name, then, now, 0.0, "gone" if new is None else "new")
+    noise = math.hypot(old.noise, new.noise)
+    verdict = "slower" if _is_slower(old, new) else "faster" if _is_slower(new, old) else "same"
+    return Verdict(name, old.ratio, new.ratio, noise, verdict)

@@ -1,0 +1,42 @@
+"""The run that this version ships: what the benchmark measured on one device, shown where there is none."""
+
+from __future__ import annotations
+
+import statistics
+from functools import cache
+from typing import Any
+
+from fastsgemm import resources, strict_json
+from fastsgemm.measure.problem_sets import SETS_OF_A_RUN
+from fastsgemm.problem import Problem
+
+Data = dict[str, Any]
+
+
+@cache
+def run() -> Data:
+    """Return the shipped results, in the form of `fastsgemm.measure.suite.run`."""
+    path = resources.folder("docs/data") / "benchmarks.json"
+    data: Data = strict_json.decode(path.read_bytes(), dict[str, Any])
+    return data
+
+
+def problem() -> Problem:
+    """Return the problem of the shipped ladder."""
+    row = run()["ladder"][0]
+    return Problem(row["M"], row["N"], row["K"])
+
+
+def place() -> str:
+    """Return where and when it was measured, as in ``one NVIDIA H200, 2026-01-02``."""
+    return f"one {run()['device']}, {run()['date']}"
+
+
+def summary() -> str:
+    """Return one sentence about all problems but the ladder's, those on which cuBLAS is faster included."""
+    speeds = [row["percent"] / 100 for name in SETS_OF_A_RUN for row in run().get(name, ())]
+    lost = sum(speed < 1 for speed in speeds)
+    return (
+        f"On {len(speeds)} other problems sgemm has {statistics.geometric_mean(speeds):.2f} times the speed of cuBLAS "
+        f"(geometric mean); cuBLAS is faster on {lost}."
+    )
