@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -152,6 +153,12 @@ def as_data(problem: Problem) -> dict[str, Any]:
     data = {name: value for name, value in asdict(problem).items() if name != "symmetric" or value}
     dtypes = data.pop("dtypes")
     return data if dtypes == FLOAT32 else data | {"dtypes": str(problem.dtypes)}
+
+
+def of_data(data: Mapping[str, Any]) -> Problem:
+    """Return the problem whose fields are among `data`, as `as_data` gives them; what is missing has its default."""
+    fields = {name: data[name] for name in ("M", "N", "K", "layout", "batch", "symmetric") if name in data}
+    return Problem(**fields, dtypes=dtypes_of(data.get("dtypes", str(FLOAT32))))
 
 
 def octaves(one: Problem, other: Problem) -> float:

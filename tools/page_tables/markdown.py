@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from fastsgemm.measure.tables import line, markdown
+
 NOT_MEASURED = "*Not measured yet: run `make bench` and then `make tables` on a machine with a device.*"
 
 OF_SEVERAL = ("benchmarks", "cublaslt", "fp16x3", "half", "symmetric")  # NAME-DEVICE.json has another device
@@ -47,11 +49,11 @@ def fill(text: str, contents: Mapping[str, str]) -> str:
     return text
 
 
+def table(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return a table whose columns after the first hold numbers; see `fastsgemm.measure.tables.markdown`."""
+    return "\n".join(markdown(columns, rows))
+
+
 def header(first: str, *rest: str) -> list[str]:
     """Return the first two lines of a table whose columns after the first hold numbers."""
     return [line(first, *rest), "|---|" + "---:|" * len(rest)]
-
-
-def line(*cells: object) -> str:
-    """Return a line of a table."""
-    return "| " + " | ".join(map(str, cells)) + " |"

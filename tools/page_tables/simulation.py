@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec import convert
 
 from fastsgemm.measure import counts
-from fastsgemm.measure.counts import CountedRow, KernelRow, Table
-from page_tables.markdown import Data, header, line
+from fastsgemm.measure.counts import Table
+from page_tables.markdown import Data, table
 
 NOT_COUNTED = (
     "*Not measured yet: run `tests/sim/ncu_counters.py --json docs/data/counters.json` on a machine with a device.*"
@@ -17,21 +15,16 @@ NOT_COUNTED = (
 
 def counts_texts(data: Data) -> dict[str, str]:
     """Return the simulated device's counts as tables: of all rungs for a square, and of the kernels of rung 11."""
-    table = convert(data, Table)
-    rungs = [(f"{row.number} {row.name}", row) for row in table.rows]
-    arithmetic = [column for column in counts.ARITHMETIC if column[0] != "divergent"]  # no rung has divergent branches
-    tables = [_table("rung", rungs, columns) for columns in (counts.MEMORY, arithmetic)]  # one is wider than a page
-    texts = {"counts": "\n\n".join([f"{table.heading()}.", *tables])}
-    if table.fp16x3 is not None:
-        texts["counts-fp16x3"] = _table("kernel", [(row.name, row) for row in table.fp16x3.kernels], counts.KERNEL)
+    counted = convert(data, Table)
+    rungs = counts.named(counted.rows)
+    arithmetic = {
+        head: cell for head, cell in counts.ARITHMETIC.items() if head != counts.DIVERGENT
+    }  # no rung has them
+    tables = [table({"rung": "{name}", **columns}, rungs) for columns in (counts.MEMORY, arithmetic)]
+    texts = {"counts": "\n\n".join([f"{counted.heading()}.", *tables])}  # one table would be wider than a page
+    if counted.fp16x3 is not None:
+        texts["counts-fp16x3"] = table({"kernel": "{name}", **counts.KERNEL}, counts.named(counted.fp16x3.kernels))
     return texts
-
-
-def _table(
-    first: str, rows: Sequence[tuple[str, CountedRow | KernelRow]], columns: Sequence[tuple[str, str, str]]
-) -> str:
-    heads = header(first, *(f"{group} {name}".strip() for group, name, _ in columns))
-    return "\n".join([*heads, *(line(name, *counts.cells(row, columns)) for name, row in rows)])
 
 
 def counters_texts(counted: Data | None) -> dict[str, str]:

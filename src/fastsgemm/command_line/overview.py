@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
+from typing import Any
 
 from fastsgemm.command_line.info import Info
 from fastsgemm.device import DeviceTraits
@@ -10,10 +12,12 @@ from fastsgemm.heuristics.knowledge import knows
 from fastsgemm.measure import bars, stored_run
 from fastsgemm.measure.counts import Table
 from fastsgemm.measure.sentences import sentences
+from fastsgemm.measure.tables import aligned, rung_title
 from fastsgemm.measure.timed_ladder import Ladder
 from fastsgemm.tuning import first_use, tuner
 
 _WIDTH = 80  # columns of a terminal
+_WIDTHS = (16, 9, 7, 9, 7)  # characters of the columns of the table
 _IS = "fastsgemm multiplies float32 matrices on NVIDIA GPUs, with kernels that it compiles and tunes for the device."
 _MEASURED = "Below is what this version reached on a device."
 _COUNTED = "Below are what this version reached on a device, and what its kernels do on a simulated one."
@@ -63,18 +67,16 @@ def _beside(climbed: Ladder) -> list[str]:
     there = {row["name"]: row for row in stored_run.run()["ladder"]}
     lines = [
         f"TFLOP/s here and on {stored_run.place()}; % of cuBLAS on the same device",
-        f"{'rung':<16}{'here':>9}{'%':>7}{'there':>9}{'%':>7}",
+        aligned(("rung", "here", "%", "there", "%"), _WIDTHS),
     ]
-    for row in climbed.rows:
-        other = there.get(row.name)
-        name = f"{row.number} {row.name}" if row.number else row.name
-        cells = _cells(row.tflops, row.percent)
-        lines.append((f"{name:<16}{cells}" + (_cells(other["tflops"], other["percent"]) if other else "")).rstrip())
+    for row in climbed.json()["rows"]:
+        cells = (*_cells(row), *(_cells(there[row["name"]]) if row["name"] in there else ("", "")))
+        lines.append(aligned((rung_title(row["number"], row["name"]), *cells), _WIDTHS))
     return lines
 
 
-def _cells(tflops: float | None, percent: float | None) -> str:
-    return f"{tflops:>9.4g}" + (f"{percent:>7.1f}" if percent is not None else f"{'':>7}")
+def _cells(row: Mapping[str, Any]) -> tuple[str, str]:
+    return f"{row['tflops']:.4g}", "" if row["percent"] is None else f"{row['percent']:.1f}"
 
 
 def closing(machine: Info) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastsgemm.measure.tables import rung_title
+
 _WIDTH = 50  # characters of the longest bar
 _EIGHTHS = " ▏▎▍▌▋▊▉"  # a character cell in steps of an eighth
 
@@ -17,17 +19,13 @@ def text(climbed: dict[str, Any]) -> str:
     rows = climbed["rows"]
     if rows and "tflops" in rows[0]:
         heading = "TFLOP/s"
-        values = {_name(row): row["tflops"] or 0.0 for row in rows}
+        values = {rung_title(row["number"], row["name"]): row["tflops"] or 0.0 for row in rows}
         most = max(values.values()) or 1.0
     else:
         heading, most = "FMAs, % of all instructions", 100.0
-        values = {_name(row): 100.0 * row["fmas"] / row["instructions"] for row in rows}
+        values = {rung_title(row["number"], row["name"]): 100.0 * row["fmas"] / row["instructions"] for row in rows}
     lines = [f"{name:<16}{bar(value / most)} {value:.3g}" for name, value in values.items()]
     return "\n".join([heading, *lines])
-
-
-def _name(row: dict[str, Any]) -> str:
-    return f"{row['number']} {row['name']}" if row["number"] else str(row["name"])
 
 
 def bar(share: float) -> str:

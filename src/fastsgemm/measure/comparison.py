@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fastsgemm.measure.problem_sets import SETS_OF_A_RUN
 
 LIMIT = 0.95  # of the older figure: less is slower, if it is not noise
-_MEAN = "geometric mean of "  # beginning of the name of such a figure
 STANDARD_ERRORS = 2.0  # noise, in standard errors of both figures
 _BESIDE = {
     "sgemm, C given": ("torch.mm(out=)", "cupy.matmul(out=)"),
@@ -35,16 +34,23 @@ class Figure:
     tests: tuple[str, ...]  # pytest ids of the benchmarks that measure it
 
 
-def figures(data: Data) -> dict[str, Figure]:
-    """Return the figures of a run by name. A figure has the same name in every run."""
+def figures(data: Data, in_means: Container[str] | None = None) -> dict[str, Figure]:
+    """Return the figures of a run by name. A figure has the same name in every run.
+
+    The means are of the problems whose names are `in_means`; of all of them without these.
+    """
     by_name: dict[str, Figure] = {}
+    means: dict[str, Figure] = {}
     for name in SETS_OF_A_RUN:
         of_set = {f"{name} {_problem(row)}": _figure(row["percent"] / 100, row) for row in data.get(name, ())}
-        if of_set:
-            mean = statistics.geometric_mean(one.ratio for one in of_set.values())
-            noise = math.hypot(*(one.noise for one in of_set.values())) / len(of_set)
-            tests = tuple(test for one in of_set.values() for test in one.tests)
-            by_name |= of_set | {f"{_MEAN}{name}": Figure(mean, noise, tests)}
+        of_mean = [figure for problem, figure in of_set.items() if in_means is None or problem in in_means]
+        if of_mean:
+            mean = statistics.geometric_mean(one.ratio for one in of_mean)
+            noise = math.hypot(*(one.noise for one in of_mean)) / len(of_mean)
+            means[f"geometric mean of {name}"] = Figure(
+                mean, noise, tuple(test for one in of_mean for test in one.tests)
+            )
+        by_name |= of_set
     for row in data["ladder"]:
         if row["number"] and row["percent"] is not None:
             by_name[f"rung {row['name']}"] = _figure(row["percent"] / 100, row)
@@ -55,7 +61,7 @@ def figures(data: Data) -> dict[str, Figure]:
             if beside is not None:
                 ratio = beside["us_per_call"] / row["us_per_call"]
                 by_name[f"host time of {own}, {row['kind']}"] = _figure(ratio, row, beside)
-    return by_name
+    return by_name | means
 
 
 def _problem(row: Data) -> str:
@@ -99,23 +105,15 @@ def verdicts(old: Data, new: Data) -> list[Verdict]:
 
 def comparable(old: Data, new: Data) -> tuple[dict[str, Figure], dict[str, Figure]]:
     """Return the figures of both runs, with means of the problems that both have: other means say nothing."""
-    common: tuple[Data, Data] = ({**old}, {**new})
-    for name in SETS_OF_A_RUN:
-        in_old, in_new = ({_problem(row) for row in run.get(name, ())} for run in (old, new))
-        for run in common:
-            run[name] = [row for row in run.get(name, ()) if _problem(row) in in_old & in_new]
-    before, after = (_without_means(run) | figures(both) for run, both in zip((old, new), common, strict=True))
-    return before, after
-
-
-def _without_means(run: Data) -> dict[str, Figure]:
-    return {name: figure for name, figure in figures(run).items() if not name.startswith(_MEAN)}
+    common = figures(old).keys() & figures(new).keys()
+    return figures(old, common), figures(new, common)
 
 
 def _verdict(name: str, old: Figure | None, new: Figure | None) -> Verdict:
-    if old is None or new is None:
-        then, now = (None if one is None else one.ratio for one in (old, new))
-        return Verdict(name, then, now, 0.0, "gone" if new is None else "new")
+    if new is None:
+        return Verdict(name, old.ratio if old else None, None, 0.0, "gone")
+    if old is None:
+        return Verdict(name, None, new.ratio, 0.0, "new")
     noise = math.hypot(old.noise, new.noise)
     verdict = "slower" if _is_slower(old, new) else "faster" if _is_slower(new, old) else "same"
     return Verdict(name, old.ratio, new.ratio, noise, verdict)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from fastsgemm.measure.chains import has_several_chains, verdict
+from fastsgemm.measure.tables import plain, rung_title
 from fastsgemm.rungs import find
 from fastsgemm.sim.counters import GlobalTraffic, SharedTraffic
 
@@ -89,37 +90,38 @@ class Fp16x3Rows:
     overridden: str | None = None
 
 
-# A column: group, heading, and format of its cells.
-_RESOURCES = (
-    ("", "registers", "{row.registers}"),
-    ("shared", "bytes", "{row.shared_bytes}"),
-    ("", "occupancy", "{row.occupancy:.0%}"),
-)
-MEMORY = (
-    ("sectors", "A", "{row.loads_a.sectors_per_request:.1f}"),
-    ("sectors", "B", "{row.loads_b.sectors_per_request:.1f}"),
-    ("sectors", "C", "{row.stores_c.sectors_per_request:.1f}"),
-    ("shared", "loads", "{row.shared_loads.requests}"),
-    ("wavefronts", "per load", "{row.shared_loads.wavefronts_per_request:.2f}"),
-    ("shared", "stores", "{row.shared_stores.requests}"),
-    ("wavefronts", "per store", "{row.shared_stores.wavefronts_per_request:.2f}"),
-)
-ARITHMETIC = (
-    ("FMAs per", "load", "{row.fmas_per_load:.2f}"),
-    ("FMAs per", "word", "{row.fmas_per_word:.2f}"),
-    ("others", "per FMA", "{row.others_per_fma:.2f}"),
-    ("barriers", "per block", "{row.barriers:.0f}"),
-    ("divergent", "branches", "{row.divergent_branches}"),
-    *_RESOURCES,
-)
-KERNEL = (
-    ("", "blocks", "{row.blocks}"),
-    ("sectors", "loaded", "{row.loads.sectors}"),
-    ("sectors", "stored", "{row.stores.sectors}"),
-    ("", "instructions", "{row.instructions}"),
-    ("shared", "wavefronts", "{row.shared_wavefronts}"),
-    *_RESOURCES,
-)
+# Columns of a table by their headings, which have two lines on a terminal; see `fastsgemm.measure.tables`.
+_RESOURCES = {
+    "\nregisters": "{row.registers}",
+    "shared\nbytes": "{row.shared_bytes}",
+    "\noccupancy": "{row.occupancy:.0%}",
+}
+MEMORY = {
+    "sectors\nA": "{row.loads_a.sectors_per_request:.1f}",
+    "sectors\nB": "{row.loads_b.sectors_per_request:.1f}",
+    "sectors\nC": "{row.stores_c.sectors_per_request:.1f}",
+    "shared\nloads": "{row.shared_loads.requests}",
+    "wavefronts\nper load": "{row.shared_loads.wavefronts_per_request:.2f}",
+    "shared\nstores": "{row.shared_stores.requests}",
+    "wavefronts\nper store": "{row.shared_stores.wavefronts_per_request:.2f}",
+}
+DIVERGENT = "divergent\nbranches"
+ARITHMETIC = {
+    "FMAs per\nload": "{row.fmas_per_load:.2f}",
+    "FMAs per\nword": "{row.fmas_per_word:.2f}",
+    "others\nper FMA": "{row.others_per_fma:.2f}",
+    "barriers\nper block": "{row.barriers:.0f}",
+    DIVERGENT: "{row.divergent_branches}",
+    **_RESOURCES,
+}
+KERNEL = {
+    "\nblocks": "{row.blocks}",
+    "sectors\nloaded": "{row.loads.sectors}",
+    "sectors\nstored": "{row.stores.sectors}",
+    "\ninstructions": "{row.instructions}",
+    "shared\nwavefronts": "{row.shared_wavefronts}",
+    **_RESOURCES,
+}
 _SHORT = {"registers": "regs", "instructions": "instr.", "FMAs per": "FMAs/"}  # headings shortened to fit a terminal
 
 _MEMORY_LEGEND = """\
@@ -175,10 +177,10 @@ class Table:
         """Return this as tables for a terminal, at most 80 columns wide."""
         lines = textwrap.wrap(self.heading(), _WIDTH)
         if self.rows:
-            lines += ["", *self._table(MEMORY), *_MEMORY_LEGEND.splitlines()]
-            lines += ["", *self._table(ARITHMETIC), *_ARITHMETIC_LEGEND.splitlines(), ""]
+            lines += ["", *_table("rung", MEMORY, self.rows), *_MEMORY_LEGEND.splitlines()]
+            lines += ["", *_table("rung", ARITHMETIC, self.rows), *_ARITHMETIC_LEGEND.splitlines(), ""]
         for row in self.rows:
-            lines += titled(f"{row.number} {row.name}", str(find(row.name).config(**row.constants)))
+            lines += titled(rung_title(row.number, row.name), str(find(row.name).config(**row.constants)))
             lines += _told(row.overridden)
         if self.fp16x3 is not None:
             lines += ["", *self._fp16x3_table(self.fp16x3)]
@@ -190,16 +192,13 @@ class Table:
             lines += textwrap.wrap(self._summary(), _WIDTH)
         return "\n".join(lines)
 
-    def _table(self, columns: Sequence[tuple[str, str, str]]) -> list[str]:
-        return _plain("rung", [(f"{row.number} {row.name}", row) for row in self.rows], columns)
-
     def _fp16x3_table(self, rows: Fp16x3Rows) -> list[str]:
         constants = " ".join(f"{name}={value}" for name, value in rows.constants.items())
         error = "not a number" if rows.error is None else f"{rows.error:.2g}"
         text = f"error {error}; its bits are its own, because it sums products of FP16 pairs on tensor cores"
         lines = titled("11 fp16x3", constants) + _told(rows.overridden)
         lines += textwrap.wrap(text, _WIDTH)
-        return [*lines, *_plain("kernel", [(row.name, row) for row in rows.kernels], KERNEL)]
+        return [*lines, *_table("kernel", KERNEL, rows.kernels)]
 
     def _summary(self) -> str:
         """Return one sentence that sums up the counts: of the lowest and of the highest rung, if there are two."""
@@ -225,22 +224,14 @@ def _told(overridden: str | None) -> list[str]:
     return titled("", f"({overridden})") if overridden else []
 
 
-def cells(row: CountedRow | KernelRow, columns: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Return the texts of a row in these columns."""
-    return [text.format(row=row) for _, _, text in columns]
+def named(rows: Iterable[CountedRow | KernelRow]) -> list[dict[str, Any]]:
+    """Return rows as a table takes them, each with how the table names it."""
+    return [{"name": rung_title(getattr(row, "number", None), row.name), "row": row} for row in rows]
 
 
-def _plain(
-    first: str, named: Sequence[tuple[str, CountedRow | KernelRow]], columns: Sequence[tuple[str, str, str]]
-) -> list[str]:
+def _table(first: str, columns: Mapping[str, str], rows: Iterable[CountedRow | KernelRow]) -> list[str]:
     """Return the lines of a table for a terminal."""
-    rows = [[name, *cells(row, columns)] for name, row in named]
-    names = [_SHORT.get(name, name) for _, name, _ in columns]
-    heads = [["", *(_SHORT.get(group, group) for group, _, _ in columns)], [first, *names]]
-    widths = [max(map(len, column)) for column in zip(*heads, *rows, strict=True)]
-    return [_aligned(line, widths) for line in heads + rows]
-
-
-def _aligned(texts: Sequence[str], widths: Sequence[int]) -> str:
-    right = (text.rjust(width) for text, width in zip(texts[1:], widths[1:], strict=True))
-    return " ".join([texts[0].ljust(widths[0]), *right]).rstrip()
+    short = {
+        "\n".join(_SHORT.get(part, part) for part in heading.split("\n")): cell for heading, cell in columns.items()
+    }
+    return plain({f"\n{first}": "{name}", **short}, named(rows))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from functools import cache
 from typing import Any
 
 from fastsgemm import resources, strict_json
+from fastsgemm.measure import speeds
 from fastsgemm.measure.problem_sets import SETS_OF_A_RUN
 from fastsgemm.problem import Problem
 
@@ -34,9 +34,8 @@ def place() -> str:
 
 def summary() -> str:
     """Return one sentence about all problems but the ladder's, those on which cuBLAS is faster included."""
-    speeds = [row["percent"] / 100 for name in SETS_OF_A_RUN for row in run().get(name, ())]
-    lost = sum(speed < 1 for speed in speeds)
+    every = speeds.of_rows([row for name in SETS_OF_A_RUN for row in run().get(name, ())])
     return (
-        f"On {len(speeds)} other problems sgemm has {statistics.geometric_mean(speeds):.2f} times the speed of cuBLAS "
-        f"(geometric mean); cuBLAS is faster on {lost}."
-    )
+        "On {number} other problems sgemm has {mean:.2f} times the speed of cuBLAS (geometric mean); cuBLAS is faster "
+        "on {lost}."
+    ).format_map(speeds.summary(every))

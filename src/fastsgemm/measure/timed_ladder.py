@@ -12,7 +12,10 @@ import numpy as np
 from fastsgemm.measure.chains import has_several_chains, verdict
 from fastsgemm.measure.contenders import Contenders, Product
 from fastsgemm.measure.reference import Reference
+from fastsgemm.measure.tables import aligned, rung_title
 from fastsgemm.progress import track
+
+_WIDTHS = (16, 11, 10, 11, 6, 14)  # characters of the columns of a table
 
 
 @dataclass(frozen=True)
@@ -66,18 +69,11 @@ class Ladder:
     def text(self) -> str:
         """Return this as a table for a terminal."""
         unit, scale = ("TFLOP/s", 1.0) if self.rungs else ("GFLOP/s", 1e3)
-        lines = [
-            self.where,
-            f"{self.M} x {self.N} x {self.K}, {self.layout}, {self.clock}",
-            "",
-            f"{'rung':<16}{'ms':>11}{unit:>10}{'error':>11}"
-            + (f"{'bits':>6}" if self.rungs else "")
-            + (f"{'% of cuBLAS':>14}" if self.baseline else ""),
-            *(_line(row, scale, bool(self.rungs)) for row in self.rows),
-            "",
-            *self._footer(),
-        ]
-        return "\n".join(lines)
+        bits, percent = "bits" if self.rungs else "", "% of cuBLAS" if self.baseline else ""
+        table = [("rung", "ms", unit, "error", bits, percent), *(_cells(row, scale) for row in self.rows)]
+        lines = [self.where, f"{self.M} x {self.N} x {self.K}, {self.layout}, {self.clock}", ""]
+        lines += [aligned(cells, _WIDTHS) for cells in table]
+        return "\n".join([*lines, "", *self._footer()])
 
     def _footer(self) -> list[str]:
         rows = "every row" if self.reference_rows == self.M else f"{self.reference_rows} of the {self.M} rows"
@@ -159,11 +155,11 @@ def _check(contenders: Contenders, reference: Reference) -> tuple[list[tuple[flo
     return checked, identical
 
 
-def _line(row: TimedRow, scale: float, with_bits: bool) -> str:
-    """Return a line of the table. Rungs that sum in one chain have the same bits; the others have their own."""
-    name = f"{row.number} {row.name}" if row.number else row.name
+def _cells(row: TimedRow, scale: float) -> tuple[str, ...]:
+    """Return the cells of a row. Rungs that sum in one chain have the same bits; the others have their own."""
+    name, error = rung_title(row.number, row.name), f"{row.error:.2g}"
     if row.ms is None or row.tflops is None:
-        return f"{name:<16}{'WRONG':>11}{'':>10}{row.error:>11.2g}"
+        return name, "WRONG", "", error, "", ""
     bits = "" if row.number is None else "same" if one_chain(row) else "own"
-    percent = "" if row.percent is None else f"{row.percent:>14.1f}"
-    return f"{name:<16}{row.ms:>11.4g}{row.tflops * scale:>10.4g}{row.error:>11.2g}{f'{bits:>6}' * with_bits}{percent}"
+    percent = "" if row.percent is None else f"{row.percent:.1f}"
+    return name, f"{row.ms:.4g}", f"{row.tflops * scale:.4g}", error, bits, percent
