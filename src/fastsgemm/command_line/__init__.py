@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm import __version__, device, preparation, rungs, settings
+from fastsgemm.command_line import bars, info
 from fastsgemm.command_line import bench_command as bench
-from fastsgemm.command_line import info
 from fastsgemm.errors import CompileError, ConfigError, DeviceError, FastsgemmError, ShapeError, UnknownRungError
 from fastsgemm.heuristics.explanation import explain
 from fastsgemm.jit import cache
-from fastsgemm.measure import bars, contenders, stored_run, timed_ladder
+from fastsgemm.measure import contenders, stored_run, timed_ladder
 from fastsgemm.problem import WRITTEN, Problem, parse, require_float32
 from fastsgemm.progress import say, show
 from fastsgemm.rungs import PRECISIONS, RUNGS, Rung

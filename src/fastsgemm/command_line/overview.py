@@ -6,12 +6,13 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from fastsgemm.command_line import bars
 from fastsgemm.command_line.info import Info
+from fastsgemm.command_line.sentences import sentences
 from fastsgemm.device import DeviceTraits
 from fastsgemm.heuristics.knowledge import knows
-from fastsgemm.measure import bars, stored_run
+from fastsgemm.measure import stored_run
 from fastsgemm.measure.counts import Table
-from fastsgemm.measure.sentences import sentences
 from fastsgemm.measure.tables import aligned, rung_title
 from fastsgemm.measure.timed_ladder import Ladder
 from fastsgemm.tuning import first_use, tuner

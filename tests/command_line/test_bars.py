@@ -1,7 +1,6 @@
 """Bars of a terminal are as long as their numbers say."""
 
-from fastsgemm.command_line import main
-from fastsgemm.measure import bars
+from fastsgemm.command_line import bars, main
 
 
 def test_a_bar_is_as_long_as_its_share():
