@@ -32,8 +32,9 @@ from fastsgemm import device, sgemm  # noqa: E402
 from fastsgemm.errors import FastsgemmError  # noqa: E402
 from fastsgemm.measure import cublas, suite  # noqa: E402
 from fastsgemm.measure.problem_sets import Sample  # noqa: E402
+from fastsgemm.measure.reference import largest_error  # noqa: E402
 from fastsgemm.measure.stopwatch import Stopwatch  # noqa: E402
-from fastsgemm.measure.versus import compile_ahead  # noqa: E402
+from fastsgemm.measure.versus import compile_ahead, errors_against_float64  # noqa: E402
 from fastsgemm.problem import Problem, as_data, spell  # noqa: E402
 from fastsgemm.tuning import first_use  # noqa: E402
 
@@ -182,7 +183,7 @@ def row(torch: Any, lt: CublasLt, stopwatch: Any, problem: Problem, seconds: flo
     """Check and time one problem: by cuBLAS, by `sgemm` and by the best config of cublasLt."""
     a, b = one_order.operands(torch, problem, device)
     c = torch.empty((problem.M, problem.N), device=device)
-    error, most = one_order.error_of(torch, a, b), one_order.limit(problem.K)
+    error, most = errors_against_float64(torch, a, b), largest_error(problem.K)
 
     def is_right(work: Work) -> bool:
         c.fill_(math.nan)

@@ -13,17 +13,19 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1] / "src"), str(HERE)]
 
-import symmetric  # noqa: E402
 import torch  # noqa: E402
 
 from fastsgemm import device, explain, sgemm, split  # noqa: E402
 from fastsgemm.measure import environment  # noqa: E402
+from fastsgemm.measure.stopwatch import Stopwatch  # noqa: E402
+from fastsgemm.measure.versus import errors_against_float64  # noqa: E402
 
 ROWS = (1, 8, 64, 256, 512, 4096)
 SETS = {  # M, N, K and the types of A and B; B is a weight, stored (N, K)
@@ -35,6 +37,7 @@ SETS = {  # M, N, K and the types of A and B; B is a weight, stored (N, K)
 }
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 CHECKED = 256  # rows of C
+FLUSHES = 3  # of L2 before each run: the device is busy for longer than the host takes to launch a call
 
 
 def calls_of(a: torch.Tensor, b: torch.Tensor) -> dict[str, Callable[[], torch.Tensor]]:
@@ -56,19 +59,18 @@ def calls_of(a: torch.Tensor, b: torch.Tensor) -> dict[str, Callable[[], torch.T
     return calls
 
 
-def row(M: int, N: int, K: int, pair: str, seconds: float) -> dict[str, Any]:
+def row(stopwatch: Stopwatch, seconds: float, M: int, N: int, K: int, pair: str) -> dict[str, Any]:
     """Measure one product."""
     of_a, of_b = (TYPES[name] for name in pair.split("x"))
     torch.manual_seed(0)
     a, b = torch.randn(M, K, device="cuda").to(of_a), torch.randn(N, K, device="cuda").to(of_b).t()
     calls = calls_of(a, b)
-    some = torch.randperm(M, device="cuda")[:CHECKED]
-    exact = a[some].double() @ b.double()
-    errors = {name: float((call()[some].double() - exact).norm() / exact.norm()) for name, call in calls.items()}
+    error_of = errors_against_float64(torch, a, b, CHECKED)
+    errors = {name: error_of(call()) for name, call in calls.items()}
     for name in ("ieee", "fp16x3", "fp16x3, split"):
         if not errors[name] <= errors["cast, cuBLAS FP32"] + 1e-8:
             print(f"  {name} errs more than cuBLAS FP32: {errors[name]:.3g}", file=sys.stderr)
-    times = symmetric.medians([*calls.values()], seconds)
+    times = stopwatch.medians([*calls.values()], seconds, FLUSHES)
     chosen = explain(M, N, K, "NT", precision="fp16x3", dtypes=pair)
     return {
         "M": M, "N": N, "K": K, "dtypes": pair, "errors": errors, "rung": chosen.rung, "predicted_ms": chosen.choice.ms,
@@ -84,15 +86,17 @@ def main() -> int:
     given = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     rows: list[dict[str, Any]] = []
-    for name in given.set:
-        print(name)
-        for problem in SETS[name]:
-            rows.append({"set": name} | row(*problem, given.seconds))
-            shown = ", ".join(f"{call} {us:.1f}" for call, us in rows[-1]["us"].items())
-            print(f"  {','.join(map(str, problem))}: {shown} us")
-            torch.cuda.empty_cache()
+    gpu = device.open_gpu(0)
+    with device.current(gpu), closing(Stopwatch(gpu)) as stopwatch:
+        for name in given.set:
+            print(name)
+            for problem in SETS[name]:
+                rows.append({"set": name} | row(stopwatch, given.seconds, *problem))
+                shown = ", ".join(f"{call} {us:.1f}" for call, us in rows[-1]["us"].items())
+                print(f"  {','.join(map(str, problem))}: {shown} us")
+                torch.cuda.empty_cache()
     if given.json:
-        about = {"torch": torch.__version__, **environment.facts(device.open_gpu(0)), "rows": rows}
+        about = {"torch": torch.__version__, **environment.facts(gpu), "rows": rows}
         given.json.write_text(json.dumps(about, indent=1) + "\n")
     return 0
 

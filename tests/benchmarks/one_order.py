@@ -12,16 +12,17 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from fastsgemm import sgemm
+from fastsgemm import device, sgemm
 from fastsgemm.measure import suite
 from fastsgemm.measure.problem_sets import LAYOUTS, NAMED, NARROW
+from fastsgemm.measure.reference import largest_error
 from fastsgemm.measure.stopwatch import Stopwatch
+from fastsgemm.measure.versus import errors_against_float64
 from fastsgemm.problem import LAYOUTS as LETTERS
 from fastsgemm.problem import Problem
 from fastsgemm.progress import track
@@ -29,8 +30,6 @@ from fastsgemm.tuning import first_use
 
 KEPT = Path(__file__).resolve().parents[2] / "docs" / "data" / "order.json"
 SECONDS = 0.1  # spent on timing each of the three, for one problem
-CHECKED_ROWS = 2048  # of C that are compared with float64, at most
-UNIT = 2.0**-24  # float32's unit roundoff
 
 _NAMED = [sample.problem for sample in NAMED]
 _OTHERS = [
@@ -43,34 +42,22 @@ _OTHERS = [
 PROBLEMS = dict.fromkeys(_NAMED, True) | {one: False for one in _OTHERS if one not in _NAMED}  # whether named
 
 
-def operands(torch: Any, problem: Problem, device: str) -> tuple[Any, Any]:
+def operands(torch: Any, problem: Problem, place: str) -> tuple[Any, Any]:
     """Return normally distributed A and B."""
     M, N, K = problem.M, problem.N, problem.K
     torch.manual_seed(0)
     a, b = (
-        torch.randn(shape[::-1], device=device).t() if letter == "T" else torch.randn(shape, device=device)
+        torch.randn(shape[::-1], device=place).t() if letter == "T" else torch.randn(shape, device=place)
         for shape, letter in zip(((M, K), (K, N)), problem.layout, strict=True)
     )
     return a, b
 
 
-def error_of(torch: Any, a: Any, b: Any) -> Callable[[Any], float]:
-    """Return what computes the error of C = A B: ||C - C64|| / ||C64|| on some rows, or NaN if C has a NaN."""
-    rows = torch.randperm(a.shape[0], device=a.device)[:CHECKED_ROWS]
-    exact = a[rows].double() @ b.double()
-    return lambda c: math.nan if c.isnan().any() else float((c[rows].double() - exact).norm() / exact.norm())
-
-
-def limit(K: int) -> float:
-    """Return the largest error of a float32 product; one that uses TF32 is far above it."""
-    return 2 * UNIT * math.sqrt(K)
-
-
-def row(torch: Any, stopwatch: Any, problem: Problem, device: str = "cuda") -> dict[str, Any]:
+def row(torch: Any, stopwatch: Any, problem: Problem, place: str = "cuda") -> dict[str, Any]:
     """Check and time one problem: in one order, by default, and by cuBLAS, in turns."""
     M, N, K = problem.M, problem.N, problem.K
-    a, b = operands(torch, problem, device)
-    results = {name: torch.full((M, N), math.nan, device=device) for name in ("", "default_", "cublas_")}
+    a, b = operands(torch, problem, place)
+    results = {name: torch.full((M, N), math.nan, device=place) for name in ("", "default_", "cublas_")}
     works = [
         lambda: sgemm(a, b, C=results[""], batch_invariant=True),
         lambda: sgemm(a, b, C=results["default_"]),
@@ -78,10 +65,10 @@ def row(torch: Any, stopwatch: Any, problem: Problem, device: str = "cuda") -> d
     ]
     for work in works:
         work()
-    errors = [*map(error_of(torch, a, b), results.values())]
-    if not all(error <= limit(K) for error in errors):  # one may be NaN
+    errors = [*map(errors_against_float64(torch, a, b), results.values())]
+    if not all(error <= largest_error(K) for error in errors):  # one may be NaN
         raise ValueError(f"{problem}: the errors are {errors}")
-    times = map(statistics.median, stopwatch.samples(works, SECONDS))
+    times = stopwatch.medians(works, SECONDS)
     return {
         "M": M,
         "N": N,
@@ -97,13 +84,8 @@ def measure() -> dict[str, Any]:
     """Return a row for each problem, and where and when they were measured."""
     torch = suite.import_torch()
     gpu = first_use.open_device(0)
-    switched = gpu.enter()
-    try:
-        with closing(Stopwatch(gpu)) as stopwatch:
-            rows = [row(torch, stopwatch, problem) for problem in track(PROBLEMS, "timing beside cuBLAS")]
-    finally:
-        if switched:
-            gpu.leave()
+    with device.current(gpu), closing(Stopwatch(gpu)) as stopwatch:
+        rows = [row(torch, stopwatch, problem) for problem in track(PROBLEMS, "timing beside cuBLAS")]
     return suite.about(gpu, torch) | {"rows": rows}
 
 

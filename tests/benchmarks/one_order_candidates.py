@@ -11,7 +11,6 @@ the quickest first, and whether the bits of each are those of the old one. Needs
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -159,7 +158,7 @@ def show(torch, stopwatch, problem: Problem, old: Config, configs: list[Config])
         work()
     torch.cuda.synchronize()
     same = [torch.equal(c.view(torch.int32), results[2].view(torch.int32)) for c in results[2:]]
-    times = [statistics.median(seen) for seen in stopwatch.samples(works, SECONDS)]
+    times = stopwatch.medians(works, SECONDS)
     cublas, default, before = times[:3]
     ratio = f"{cublas / before:.2f} x cuBLAS"
     print(f"\n{spell(problem)}: cuBLAS {cublas:.4f} ms, default {default:.4f}, old {before:.4f}, {ratio}: {old}")
@@ -184,8 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except FastsgemmError as error:
         sys.exit(str(error))
     gpu = first_use.open_device(0)
-    switched = gpu.enter()
-    try:
+    with device.current(gpu), closing(Stopwatch(gpu)) as stopwatch:
         chosen = [each for name in names or GROUPS for each in GROUPS[name]]
         jobs = []
         for problem, configs in chosen:
@@ -194,13 +192,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             jobs.append((problem, old, legal(gpu, problem, configs)))
         compile_all(gpu, [(problem, config) for problem, old, configs in jobs for config in (None, old, *configs)])
         print(f"compiled after {time.perf_counter() - began:.0f} s")
-        with closing(Stopwatch(gpu)) as stopwatch:
-            for job in jobs:
-                show(torch, stopwatch, *job)
+        for job in jobs:
+            show(torch, stopwatch, *job)
         print(f"\n{time.perf_counter() - began:.0f} s in all")
-    finally:
-        if switched:
-            gpu.leave()
 
 
 if __name__ == "__main__":

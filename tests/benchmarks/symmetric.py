@@ -18,8 +18,8 @@ import math
 import random
 import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ import torch
 from fastsgemm import device, sgemm
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.measure import cublas, environment, suite
-from fastsgemm.measure.stopwatch import turns
+from fastsgemm.measure.stopwatch import Stopwatch
 
 SIZES = [(n, n) for n in (1024, 2048, 3000, 4096, 5000, 8192)] + [(4096, 65536), (1000, 20000)]
 ORDERS = {  # storage of A, and of C
@@ -40,9 +40,7 @@ ORDERS = {  # storage of A, and of C
     "A A^T, both": ("T", "T"),
 }
 UPPER, TRANSPOSED, PLAIN = 1, 1, 0  # of cuBLAS
-FLUSHED = 256 << 20  # bytes
-LAUNCH_CYCLES = 1_000_000  # of the device, half a millisecond or more: the host launches a call meanwhile
-LEAST_RUNS = 5
+FLUSHES = 3  # of L2 before each run: the device is busy for longer than the host takes to launch a call
 
 
 class Ssyrk:
@@ -77,32 +75,6 @@ class Ssyrk:
             raise RuntimeError(f"cuBLAS returned status {status}")
 
 
-def medians(calls: Sequence[Callable[[], Any]], seconds: float) -> list[float]:
-    """Return the median device time of each call in ms: all in turns, with a cold L2.
-
-    The device sleeps until the host has launched the call, so that a call of several kernels has no wait for the host
-    in its time.
-    """
-    flushed = torch.empty(FLUSHED // 4, dtype=torch.int32, device="cuda")
-    events: list[list[tuple[Any, Any]]] = [[] for _ in calls]
-    for call in calls:
-        call(), call()
-    orders = turns(len(calls))
-    began, runs = time.perf_counter(), 0
-    while runs < LEAST_RUNS or time.perf_counter() - began < seconds * len(calls):
-        for number in next(orders):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(LAUNCH_CYCLES)
-            flushed.zero_()
-            begin.record()
-            calls[number]()
-            end.record()
-            events[number].append((begin, end))
-        torch.cuda.synchronize()
-        runs += 1
-    return [statistics.median(begin.elapsed_time(end) for begin, end in seen) for seen in events]
-
-
 def stored(x: torch.Tensor, order: str) -> torch.Tensor:
     """Return the same matrices row-major (N) or column-major (T)."""
     return x.contiguous() if order == "N" else x.mT.contiguous().mT
@@ -133,13 +105,19 @@ def calls_of(a: torch.Tensor, order_c: str, ssyrk: Ssyrk) -> dict[str, Callable[
     return calls
 
 
-def measure(a: torch.Tensor, order_c: str, ssyrk: Ssyrk, seconds: float) -> dict[str, float]:
-    """Return the time of each call in ms."""
-    calls = calls_of(a, order_c, ssyrk)
-    return dict(zip(calls, medians([*calls.values()], seconds), strict=True))
+class Bench:
+    """Times the calls on one matrix or batch, each for about so many seconds."""
+
+    def __init__(self, stopwatch: Stopwatch, seconds: float) -> None:
+        self._stopwatch, self._seconds, self._ssyrk = stopwatch, seconds, Ssyrk()
+
+    def measure(self, a: torch.Tensor, order_c: str) -> dict[str, float]:
+        """Return the time of each call in ms."""
+        calls = calls_of(a, order_c, self._ssyrk)
+        return dict(zip(calls, self._stopwatch.medians([*calls.values()], self._seconds, FLUSHES), strict=True))
 
 
-def table(ssyrk: Ssyrk, seconds: float) -> list[dict[str, Any]]:
+def table(bench: Bench) -> list[dict[str, Any]]:
     """Print and return the times of the sizes in all storage orders."""
     names = ["cublasSsyrk", "ieee", "ieee whole", "fp16x3", "fp16x3 whole"]
     print(f"{'N x K':>14}  {'order':24}{'cuBLAS ms':>11}" + "".join(f"{name:>14}" for name in names))
@@ -147,7 +125,7 @@ def table(ssyrk: Ssyrk, seconds: float) -> list[dict[str, Any]]:
     for n, k in SIZES:
         for order, (of_a, of_c) in ORDERS.items():
             a = stored(torch.randn(n, k, device="cuda"), of_a)
-            times = measure(a, of_c, ssyrk, seconds)
+            times = bench.measure(a, of_c)
             rows.append({"N": n, "K": k, "order": order, "ms": times})
             shown = "".join(
                 f"{times['cuBLAS'] / times[name]:14.2f}" if name in times else f"{'-':>14}" for name in names
@@ -156,7 +134,7 @@ def table(ssyrk: Ssyrk, seconds: float) -> list[dict[str, Any]]:
     return rows
 
 
-def drawn(count: int, seconds: float, ssyrk: Ssyrk) -> list[dict[str, Any]]:
+def drawn(count: int, bench: Bench) -> list[dict[str, Any]]:
     """Print and return the times of random sizes, some of them batches, beside those of whole products."""
     draw, rows = random.Random(37), []
     for _ in range(count):
@@ -164,7 +142,7 @@ def drawn(count: int, seconds: float, ssyrk: Ssyrk) -> list[dict[str, Any]]:
         batch = draw.choice([1, 1, 1, 2, 8, 30]) if n * max(n, k) < 4e6 else 1
         shape = (n, k) if batch == 1 else (batch, n, k)
         a = stored(torch.randn(*shape, device="cuda"), draw.choice("NT"))
-        times = measure(a, "N", ssyrk, seconds)
+        times = bench.measure(a, "N")
         rows.append({"N": n, "K": k, "batch": batch, "ms": times})
     for precision in ("ieee", "fp16x3"):
         gains = sorted(
@@ -192,15 +170,16 @@ def main() -> None:
         suite.import_torch()
     except FastsgemmError as error:
         sys.exit(str(error))
-    torch.set_float32_matmul_precision("highest")
-    print(f"{torch.cuda.get_device_name()}, times the SGEMM of cuBLAS (more is quicker)")
-    ssyrk = Ssyrk()
-    found = {
-        "torch": torch.__version__,
-        **environment.facts(device.open_gpu(0)),
-        "sizes": table(ssyrk, options.seconds),
-        "random": drawn(options.random, options.seconds, ssyrk),
-    }
+    gpu = device.open_gpu(0)
+    print(f"{gpu.name}, times the SGEMM of cuBLAS (more is quicker)")
+    with device.current(gpu), closing(Stopwatch(gpu)) as stopwatch:
+        bench = Bench(stopwatch, options.seconds)
+        found = {
+            "torch": torch.__version__,
+            **environment.facts(gpu),
+            "sizes": table(bench),
+            "random": drawn(options.random, bench),
+        }
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -15,7 +15,7 @@ from fastsgemm import device, sgemm, split
 from fastsgemm.heuristics import fp16x3
 from fastsgemm.measure.problem_sets import LAYOUTS, NAMED, large
 from fastsgemm.measure.stopwatch import Stopwatch
-from fastsgemm.measure.versus import Versus
+from fastsgemm.measure.versus import Versus, errors_against_float64
 from fastsgemm.problem import Problem
 from fastsgemm.request import Request, resolve
 
@@ -27,6 +27,7 @@ _SETS = {"fp16x3 shapes": NAMED, "fp16x3 layouts": LAYOUTS, "fp16x3 large": larg
 _SECONDS = {"fp16x3 shapes": 0.25, "fp16x3 layouts": 0.3, "fp16x3 large": 0.1}
 _READ_TB_S, _TFLOPS = 4.2, 200.0  # what the time of a pre-split product is held against
 _FLUSHES = 3  # keep the device busy until the host has launched all kernels of a call
+_CHECKED = 512  # rows of C
 _TRIED, _SMALL = 3, 10**10  # where the benchmarks only have to run
 
 
@@ -43,12 +44,6 @@ def torch():
 def stopwatch(torch):
     with closing(Stopwatch(device.open_gpu(0))) as made:
         yield made
-
-
-def error_of(found, a, b):
-    """Return the norm of the difference to float64 by the norm of the product."""
-    exact = a.double() @ b.double()
-    return float((found.double() - exact).norm() / exact.norm())
 
 
 @pytest.mark.parametrize(
@@ -75,9 +70,7 @@ def test_sample(group, number, sample, torch, stopwatch, measured, reported):
     ]
     ms, ieee_ms, cublas_ms = stopwatch.medians(works, _SECONDS[group] if measured else 0.0, _FLUSHES)
     choice = fp16x3.choose(device.info_of(gpu), sample.call.problem, resolve(precision="fp16x3"))
-    rows = slice(0, 512)
-    exact = a[rows].double() @ b.double()
-    errors = [float((x[rows].double() - exact).norm() / exact.norm()) for x in (c, plain, theirs)]
+    errors = [*map(errors_against_float64(torch, a, b, _CHECKED), (c, plain, theirs))]
     assert errors[0] <= max(1.05 * errors[1], 2.0**-23)
     row = {
         "problem": str(sample), "config": str(choice.tile), "why": choice.why, "predicted_ms": choice.ms,
@@ -113,7 +106,7 @@ def test_pre_split(M, n, torch, stopwatch, measured, reported):
     )
     row = {
         "M": M, "n": n, "config": str(choice.tile), "ms": ms, "cublas_ms": cublas_ms,
-        "times_cublas": cublas_ms / ms, "times_least": ms / least, "error": error_of(c, a, b),
+        "times_cublas": cublas_ms / ms, "times_least": ms / least, "error": errors_against_float64(torch, a, b)(c),
     }  # fmt: skip
     reported("fp16x3 pre-split", lambda: ms / 1e3, 1).extra_info.update(row)
 
@@ -136,13 +129,11 @@ def test_peers(n, torch, stopwatch, measured, reported):
         "JAX BF16 X9": peers.jax(a, b, "BF16_BF16_F32_X9"),
     }
     there = {name: work for name, work in works.items() if work is not None}
-    exact = a.double() @ b.double()
-    rows = {}
+    error_of, rows = errors_against_float64(torch, a, b, n), {}
     times = stopwatch.medians(list(there.values()), 0.5 if measured else 0.0, _FLUSHES)
     for (name, work), ms in zip(there.items(), times, strict=True):
         found = work()
         values = found if isinstance(found, torch.Tensor) else torch.from_dlpack(found)
-        error = float((values.double() - exact).norm() / exact.norm())
-        rows[name] = {"ms": ms, "tflops": 2e-9 * n**3 / ms, "error": error}
+        rows[name] = {"ms": ms, "tflops": 2e-9 * n**3 / ms, "error": error_of(values)}
     ms = rows["fastsgemm fp16x3"]["ms"]
     reported("fp16x3 peers", lambda: ms / 1e3, 1).extra_info.update({"n": n, "peers": rows})

@@ -121,6 +121,18 @@ def test_the_wall_clock_includes_the_wait_for_the_device_and_not_what_ran_before
     assert WallClock(lambda: advance(next(waits))).once(lambda: advance(0.25)) == 750.0
 
 
+def test_the_wall_clock_of_launches_has_no_wait_in_it(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    waits = []
+
+    def advance(seconds):
+        clock.now += seconds
+
+    assert WallClock(lambda: waits.append(clock.now), launches_only=True).once(lambda: advance(0.25)) == 250.0
+    assert waits == [0.0]
+
+
 def test_the_standard_error_of_a_median():
     times = [statistics.NormalDist(10.0, 0.5).inv_cdf((i + 0.5) / 100) for i in range(100)]
     assert standard_error(times) == pytest.approx(1.253 * 0.5 / 10 / 10.0, rel=0.03)

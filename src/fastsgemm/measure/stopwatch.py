@@ -112,17 +112,21 @@ class Stopwatch(Clock):
 
 
 class WallClock(Clock):
-    """The time on the host of work that ends when it returns, or when `wait` does, and that ran before."""
+    """The time on the host. `wait` waits for a device that works use.
 
-    warm_up = 0
+    With `launches_only`, the device is waited for before a work and not after it, so its time is not counted.
+    """
 
-    def __init__(self, wait: Callable[[], object] = lambda: None) -> None:
-        self._wait = wait
+    def __init__(
+        self, wait: Callable[[], object] = lambda: None, launches_only: bool = False, warm_up: int = 0
+    ) -> None:
+        self._wait, self._launches_only, self.warm_up = wait, launches_only, warm_up
 
     def once(self, work: Work, flushes: int = 0) -> float:
         """Run `work` and return its wall time in milliseconds; nothing is flushed."""
         self._wait()
         began = time.perf_counter()
         work()
-        self._wait()
+        if not self._launches_only:
+            self._wait()
         return 1e3 * (time.perf_counter() - began)

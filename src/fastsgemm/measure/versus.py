@@ -119,9 +119,9 @@ class Versus:
         return error, cublas_error
 
 
-def errors_against_float64(torch: Any, a: Any, b: Any) -> Callable[[Any], float]:
+def errors_against_float64(torch: Any, a: Any, b: Any, most_rows: int = _CHECKED_ROWS) -> Callable[[Any], float]:
     """Return what computes the error of C = A B: ||C - C64||_F / ||C64||_F on some rows, or NaN if C has a NaN."""
-    rows = torch.randperm(a.shape[-2], device=a.device)[:_CHECKED_ROWS]
+    rows = torch.randperm(a.shape[-2], device=a.device)[:most_rows]
     exact = a[..., rows, :].double() @ b.double()
     norm = exact.norm()
     return lambda c: math.nan if bool(c.isnan().any()) else float((c[..., rows, :].double() - exact).norm() / norm)

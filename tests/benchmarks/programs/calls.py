@@ -17,6 +17,7 @@ from harness import PRECISIONS, PRODUCTS, WARM_UP, products, turns, wait
 from torch import nn
 
 import fastsgemm
+from fastsgemm.measure.stopwatch import WallClock
 
 TURNS = 15
 STEPS = 6  # of a turn
@@ -154,19 +155,16 @@ def _measure_calls(size, rung, device):
     }
     if rung is None:  # the operator has no rung=
         ways["torch.ops.fastsgemm.sgemm"] = lambda A, B, C: torch.ops.fastsgemm.sgemm(A, B)
-    us = {name: [] for name in ways}
-    for number, turn in enumerate(turns(WARM_UP + TURNS, [*ways])):
-        for name in turn:
-            call, kept = ways[name], deque(maxlen=KEPT)
-            wait(device)
-            began = time.perf_counter()
-            for A, B, C in operands:
-                kept.append(call(A, B, C))
-            took = time.perf_counter() - began
-            wait(device)
-            if number >= WARM_UP:
-                us[name].append(1e6 * took / CALLS)
-    found = {"size": size, "rung": rung, "us": {name: statistics.median(times) for name, times in us.items()}}
+
+    def run(call):
+        kept = deque(maxlen=KEPT)
+        for A, B, C in operands:
+            kept.append(call(A, B, C))
+
+    clock = WallClock(partial(wait, device), launches_only=True, warm_up=WARM_UP)
+    times = clock.medians([partial(run, call) for call in ways.values()])
+    us = {name: 1e3 * ms / CALLS for name, ms in zip(ways, times, strict=True)}
+    found = {"size": size, "rung": rung, "us": us}
     shown = ", ".join(f"{name} {time:.1f} us" for name, time in found["us"].items())
     print(f"{M} x {N} x {K}{f', rung {rung}' if rung else ''}: {shown}", flush=True)
     return found

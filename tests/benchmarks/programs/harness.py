@@ -4,12 +4,12 @@ The speed of a host drifts by a half within a minute, so times that were not tak
 """
 
 import math
-import random
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from itertools import islice
 from types import MappingProxyType
 
 import torch
@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 import fastsgemm.torch
+from fastsgemm.measure import stopwatch
 from fastsgemm.torch.switch import OPERATORS
 
 PRECISIONS = ("ieee", "fp16x3")
@@ -49,9 +50,15 @@ def products(name, device):
 
 def turns(number, kinds=PRODUCTS):
     """Yield turns: each kind of products once, in an order that is drawn, but the same in every run."""
-    drawn = random.Random(0)
-    for _ in range(number):
-        yield drawn.sample(kinds, len(kinds))
+    for order in islice(stopwatch.turns(len(kinds)), number):
+        yield [kinds[place] for place in order]
+
+
+def in_turns(steps, device, seconds):
+    """Return the median wall time of each step in ms, of `seconds` for all of them."""
+    clock = stopwatch.WallClock(partial(wait, device), warm_up=WARM_UP)
+    times = clock.medians([*steps.values()], seconds / len(steps))
+    return dict(zip(steps, times, strict=True))
 
 
 def training(model, loss, lr=1e-4):

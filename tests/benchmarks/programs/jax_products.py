@@ -3,7 +3,7 @@
     python tests/benchmarks/programs/jax_products.py --json build/jax.json    # on a GPU
     python tests/benchmarks/programs/jax_products.py --small                  # a check without one
 
-Times are medians of alternating runs, in seconds unless a key says otherwise. A ratio is fastsgemm's time divided by
+Times are medians of runs in turns, in seconds unless a key says otherwise. A ratio is fastsgemm's time divided by
 XLA's. Weights and data are random, and nothing is downloaded.
 """
 
@@ -26,6 +26,7 @@ import fastsgemm
 import fastsgemm.jax
 from fastsgemm import device, sgemm
 from fastsgemm.measure import environment
+from fastsgemm.measure.stopwatch import WallClock
 
 HIGHEST = partial(jnp.matmul, precision="highest")
 PRODUCTS = {"xla": HIGHEST, "ieee": sgemm, "fp16x3": partial(sgemm, precision="fp16x3")}
@@ -42,17 +43,10 @@ def random(seed, *shape):
     return jax.random.normal(jax.random.key(seed), shape, jnp.float32)
 
 
-def seconds(functions, repeats):
-    """Return the median time of each function, which are called in turn."""
-    for f in functions.values():
-        jax.block_until_ready(f())
-    times = {name: [] for name in functions}
-    for _ in range(repeats):
-        for name, f in functions.items():
-            started = time.perf_counter()
-            jax.block_until_ready(f())
-            times[name].append(time.perf_counter() - started)
-    return {name: statistics.median(each) for name, each in times.items()}
+def seconds(functions):
+    """Return the median time of each function, which are called in turns."""
+    works = [lambda f=f: jax.block_until_ready(f()) for f in functions.values()]
+    return {name: ms / 1e3 for name, ms in zip(functions, WallClock(warm_up=1).medians(works), strict=True)}
 
 
 def with_ratios(times):
@@ -62,20 +56,17 @@ def with_ratios(times):
 def host_cost(small):
     """Microseconds of host time of a jitted call, which does not wait for the device."""
     a, b = random(0, 64, 64), random(1, 64, 64)
-    calls, rounds = (20, 3) if small else (500, 15)
-    found = {}
+    calls = 20 if small else 500
     functions = {name: jax.jit(f) for name, f in PRODUCTS.items()}
-    for f in functions.values():
-        f(a, b).block_until_ready()
-    times = {name: [] for name in functions}
-    for _ in range(rounds):
-        for name, f in functions.items():
-            started = time.perf_counter()
-            for _ in range(calls):
-                result = f(a, b)
-            times[name].append((time.perf_counter() - started) / calls * 1e6)
-            result.block_until_ready()
-    found = {name: statistics.median(each) for name, each in times.items()}
+    results = {name: f(a, b) for name, f in functions.items()}
+
+    def call(name):
+        for _ in range(calls):
+            results[name] = functions[name](a, b)
+
+    works = [partial(call, name) for name in functions]
+    times = WallClock(lambda: jax.block_until_ready(results), launches_only=True).medians(works)
+    found = {name: 1e3 * ms / calls for name, ms in zip(functions, times, strict=True)}
     return {"n": 64, "unit": "us", **with_ratios(found)}
 
 
@@ -95,7 +86,7 @@ def scan(small, graphs=False):
         functions = {
             name: partial(jax.jit(partial(scanned, f), compiler_options=options), a, c) for name, f in PRODUCTS.items()
         }
-        times = seconds(functions, 3 if small else 15 if n < 4096 else 5)
+        times = seconds(functions)
         found[n] = with_ratios({name: each / SCANNED for name, each in times.items()})
     return found
 
@@ -233,7 +224,7 @@ def several_devices(small):
         return "needs two devices"
     n = 64 if small else 16384
     a, b = random(0, n, n), random(1, n, n)
-    alone = seconds({name: partial(jax.jit(f), a, b) for name, f in PRODUCTS.items()}, 3 if small else 7)
+    alone = seconds({name: partial(jax.jit(f), a, b) for name, f in PRODUCTS.items()})
     found = {"n": n, "1": with_ratios(alone)}
     for count in (count for count in (2, 4, 8) if count <= there):
         axes = (jax.sharding.AxisType.Auto,)
@@ -245,7 +236,7 @@ def several_devices(small):
                 jax.device_put(x, jax.sharding.NamedSharding(mesh, s)) for x, s in zip((a, b), specs, strict=False)
             ]
             functions = {name: _divided(f, mesh, specs, how) for name, f in PRODUCTS.items()}
-            times = seconds({name: partial(f, *placed) for name, f in functions.items()}, 3 if small else 7)
+            times = seconds({name: partial(f, *placed) for name, f in functions.items()})
             ideal = {f"{name}_share_of_ideal": alone[name] / count / time for name, time in times.items()}
             found[str(count)][how] = with_ratios(times) | ideal
     return found

@@ -1,7 +1,8 @@
 """The log-probabilities of given tokens, as reinforcement learning asks for them: a bfloat16 head, float32 logits."""
 
 import torch
-from mixture import cast, in_turns
+from harness import in_turns
+from mixture import cast
 
 from fastsgemm import sgemm, split
 from fastsgemm.torch import linear_fp32

@@ -1,16 +1,11 @@
 """A mixture-of-experts block in bfloat16 with a router in float32: a training step, in turns."""
 
-import statistics
-import time
-
 import torch
-from harness import wait
+from harness import in_turns
 from torch import nn
 from torch.nn import functional as F
 
 from fastsgemm.torch import linear_fp32
-
-ROUNDS = 5  # at least
 
 
 def cast(x, weight):
@@ -61,19 +56,3 @@ def measure(device, small, seconds):
 
         steps[name] = step
     return {"tokens": tokens, "width": width, "experts": experts, "ms": in_turns(steps, device, seconds)}
-
-
-def in_turns(steps, device, seconds):
-    """Return the median wall time of each step in ms."""
-    for step in steps.values():
-        step(), step()
-    seen = {name: [] for name in steps}
-    began = time.perf_counter()
-    while len(seen[next(iter(seen))]) < ROUNDS or time.perf_counter() - began < seconds:
-        for name, step in steps.items():
-            wait(device)
-            start = time.perf_counter()
-            step()
-            wait(device)
-            seen[name].append(1e3 * (time.perf_counter() - start))
-    return {name: statistics.median(times) for name, times in seen.items()}
