@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastsgemm import program
 from fastsgemm.jax import switch
+from fastsgemm.switches import program
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
-from fastsgemm import program
+from fastsgemm.switches import program
 from fastsgemm.torch import switch
 
 
