@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import fastsgemm.torch  # noqa: E402
+from fastsgemm.switches import periods  # noqa: E402
 from fastsgemm.torch import switch  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("on_host")
@@ -32,7 +33,7 @@ def interrupted_at(number, function):
     def at_line(frame, event, given):
         nonlocal lines
         # Python can be interrupted where any function begins, so no block can be sure of its end there.
-        ends = frame.f_code.co_name == "__exit__" and frame.f_code.co_filename == switch.__file__
+        ends = frame.f_code.co_name == "__exit__" and frame.f_code.co_filename == periods.__file__
         if event == "line" and not (ends and frame.f_lineno == frame.f_code.co_firstlineno + 1):
             lines += 1
             if lines == number:
@@ -70,11 +71,11 @@ def attempts(function, errors):
 def test_a_block(tried):
     def block():
         with fastsgemm.torch.enabled(only="mm", device="cpu"):
-            assert switch._blocks
+            assert switch.periods.blocks
 
     errors = []
     for _ in attempts(block, errors):
-        assert switch._current is None and not switch._blocks
+        assert switch.periods.current is None and not switch.periods.blocks
     assert len(errors) > 50
     tried(ATTACK, len(errors))
 
@@ -89,8 +90,8 @@ def test_enable_and_disable(tried, first):
     first()
     try:
         for _ in attempts(turn, errors):
-            assert switch._current is switch._process.switch
-            on = switch._current
+            assert switch.periods.current is switch.periods.process.switch
+            on = switch.periods.current
             before = on and on.report().calls
             torch.mm(torch.ones(2, 2), torch.ones(2, 2))
             assert on is None or on.report().calls == before + 1

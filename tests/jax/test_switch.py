@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -210,6 +211,59 @@ def test_a_decorated_function_that_calls_itself():
         return is_on() and (depth == 0 or f(depth - 1)) and is_on()
 
     assert f(2) and not is_on()
+
+
+def meet_in_two_threads(first, second):
+    """Call both functions in threads of their own; what they are given returns when both have called it."""
+    barrier = threading.Barrier(2)
+    with ThreadPoolExecutor(2) as threads:
+        for call in [threads.submit(function, partial(barrier.wait, 20)) for function in (first, second)]:
+            call.result(timeout=120)
+
+
+def test_one_block_that_two_threads_are_in_at_once():
+    """Each thread ends its own period, whichever of them began last."""
+    block = fastsgemm.jax.enabled()
+
+    def first(meet):
+        with block as on:
+            meet()
+            meet()  # the second has begun
+        assert repr(on).startswith("<Switch off")
+        meet()
+
+    def second(meet):
+        meet()
+        with block as on:
+            meet()
+            meet()  # the first has ended
+            assert repr(on).startswith("<Switch on")
+
+    meet_in_two_threads(first, second)
+    assert not is_on()
+
+
+def test_a_decorated_function_that_two_threads_call_at_once():
+    """Each call is a block of its own, which ends when that call does."""
+    on = []
+
+    @fastsgemm.jax.enabled()
+    def call(*meetings):
+        on.append(switch.periods.current)
+        for meet in meetings:
+            meet()
+
+    def first(meet):
+        call(meet, meet)
+        meet()
+
+    def second(meet):
+        meet()
+        call(meet, meet, lambda: on.append(switch.periods.current))
+
+    meet_in_two_threads(first, second)
+    assert on[0] is not on[1] and on[2] is on[1]
+    assert not is_on()
 
 
 def test_blocks_of_generators_that_overlap():

@@ -202,7 +202,7 @@ library = torch.library.Library("aten", "IMPL")
 library.impl("mm", Kernel(), "CPU", allow_override=True)
 x = torch.eye(2, dtype=torch.float64)
 with fastsgemm.torch.enabled(device="cpu", only="mm"):
-    assert switch._current._launched
+    assert switch.periods.current._launched
     assert torch.mm(x, 2 * x) is not None
     library._destroy()
     library = torch.library.Library("aten", "IMPL")
@@ -369,7 +369,7 @@ class TestLauncher:
             monkeypatch.setattr(Override, "multiply", turned_meanwhile)
             torch.mm(A, B)
             torch.mm(A, B)
-            inner = fastsgemm.torch.switch._current
+            inner = fastsgemm.torch.switch.periods.current
             assert inner.batch_invariant and counted(inner) == {"mm": 1}
         assert counted(outer) == {"mm": 1}
 

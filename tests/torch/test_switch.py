@@ -371,7 +371,7 @@ def threads():
     """Two threads, each of which does one thing after the other."""
     with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
         yield InThread(first), InThread(second)
-    assert switch._current is None and not switch._blocks, "the switch is still on"
+    assert switch.periods.current is None and not switch.periods.blocks, "the switch is still on"
 
 
 def product_is_counted_by(turned):
@@ -474,13 +474,13 @@ def test_a_block_decorates_a_function():
 
     @enabled(only="mm")
     def multiply(times):
-        turned.append(switch._current)
+        turned.append(switch.periods.current)
         torch.mm(A, B)
         return multiply(times - 1) if times else "done"
 
     assert multiply(2) == "done"
     assert [each.report().calls for each in turned] == [1, 1, 1]
-    assert switch._current is None
+    assert switch.periods.current is None
 
 
 class TestFailures:
@@ -650,9 +650,9 @@ def test_a_block_entered_twice_ends_twice():
     with block as outer:
         with block as inner:
             torch.mm(A, B)
-        assert switch._current is outer
+        assert switch.periods.current is outer
         torch.mm(A, B)
-    assert switch._current is None and not switch._blocks
+    assert switch.periods.current is None and not switch.periods.blocks
     assert (outer.report().calls, inner.report().calls) == (1, 1)
 
 

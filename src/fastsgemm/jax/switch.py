@@ -1,14 +1,12 @@
 """The switch: while it is on, float32 products that JAX lowers for CUDA are fastsgemm's.
 
-There is one for the whole process, because JAX has one table of lowerings. What JAX had lowered before is dropped when
-the switch is turned, and lowered anew.
+What JAX had lowered before is dropped when the switch is turned, and lowered anew.
 """
 
 from __future__ import annotations
 
-import threading
-from contextlib import AbstractContextManager, ContextDecorator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -23,6 +21,7 @@ from fastsgemm.jax.contraction import Labels
 from fastsgemm.jax.report import Line, Report
 from fastsgemm.problem import MAX_BATCH, MAX_EXTENT
 from fastsgemm.request import Request, resolve
+from fastsgemm.switches.periods import Block, Periods
 
 _Preset = lax.DotAlgorithmPreset
 _HIGHEST = (lax.Precision.HIGHEST, lax.Precision.HIGHEST)
@@ -64,23 +63,25 @@ class Switch:
 
     def __repr__(self) -> str:
         how = f"precision {self.precision!r}" + (", batch-invariant" if self.batch_invariant else "")
-        return f"<Switch {'on' if self is _current else 'off'}: {how}>"
+        return f"<Switch {'on' if self is periods.current else 'off'}: {how}>"
 
 
-@dataclass(eq=False)
-class _Period:
-    """The settings of the process, or of a block of `enabled`."""
-
-    switch: Switch | None  # None: JAX's own lowerings
-    thread: int | None  # that of the block; None for the process
-
-
-_lock = threading.RLock()
-_process = _Period(None, None)
-_blocks: list[_Period] = []  # that have not ended, in the order in which they began
-_current: Switch | None = None
-_last: Switch | None = None
 _original: Any = None  # JAX's own lowering for CUDA; None before the first switch
+
+
+def _turn(new: Switch | None) -> None:
+    """Let JAX lower its products as these settings have it."""
+    global _original
+    if _original is None:
+        _original = _lowering_of_jax()
+        # Not cached: else the rule would not see how its operands were made.
+        mlir.register_lowering(lax.dot_general_p, _lower, platform="cuda", cacheable=False)
+    periods.current = new
+    partitioning.needs_devices(lax.dot_general_p, new is not None)
+    jax.clear_caches()
+
+
+periods: Periods[Switch] = Periods(_turn)
 
 
 def enable(precision: str = "ieee", batch_invariant: bool = False) -> Switch:
@@ -118,13 +119,13 @@ def enable(precision: str = "ieee", batch_invariant: bool = False) -> Switch:
     form (``jax.jit(f).lower(...).compile()``) keep what they have.
     """
     new = Switch(precision, batch_invariant)
-    _set(new)
+    periods.set(new)
     return new
 
 
 def disable() -> None:
     """Let JAX lower its products as before, within a block of `enabled` until its end."""
-    _set(None)
+    periods.set(None)
 
 
 def enabled(precision: str = "ieee", batch_invariant: bool = False) -> AbstractContextManager[Switch]:
@@ -148,34 +149,9 @@ def enabled(precision: str = "ieee", batch_invariant: bool = False) -> AbstractC
     PrecisionError, MissingExtraError
         See `enable`.
     """
-    return _Block(precision, batch_invariant)
-
-
-class _Block(ContextDecorator):
-    """A block of `enabled`, and each time that it is entered a period of its own."""
-
-    def __init__(self, precision: str, batch_invariant: bool) -> None:
-        Switch(precision, batch_invariant)  # raises what is wrong with the settings
-        self._settings = precision, batch_invariant
-        self._periods: list[_Period] = []
-
-    def __enter__(self) -> Switch:
-        new = Switch(*self._settings)
-        period = _Period(new, threading.get_ident())
-        with _lock:
-            _blocks.append(period)
-            try:
-                _turn()
-            except BaseException:  # Python does not end a block that was not entered
-                _blocks.remove(period)
-                raise
-            self._periods.append(period)
-        return new
-
-    def __exit__(self, *_: object) -> None:
-        with _lock:
-            _blocks.remove(self._periods.pop())
-            _turn()
+    make = partial(Switch, precision, batch_invariant)
+    make()  # raises what is wrong with the settings
+    return Block(periods, make)
 
 
 def report() -> Report:
@@ -186,36 +162,7 @@ def report() -> Report:
     Report
         Without lines if the switch has never been on.
     """
-    return Report(()) if _last is None else _last.report()
-
-
-def _set(new: Switch | None) -> None:
-    """Change the settings of the block that this thread is in, or else of the process."""
-    thread = threading.get_ident()
-    with _lock:
-        period = next((block for block in reversed(_blocks) if block.thread == thread), _process)
-        before, period.switch = period.switch, new
-        try:
-            _turn()
-        except BaseException:
-            period.switch = before
-            raise
-
-
-def _turn() -> None:
-    """Make the settings of the block that began last hold, or else those of the process."""
-    global _current, _last, _original
-    new = _blocks[-1].switch if _blocks else _process.switch
-    if new is _current:
-        return
-    if _original is None:
-        _original = _lowering_of_jax()
-        # Not cached: else the rule would not see how its operands were made.
-        mlir.register_lowering(lax.dot_general_p, _lower, platform="cuda", cacheable=False)
-    _current = new
-    _last = new or _last
-    partitioning.needs_devices(lax.dot_general_p, new is not None)
-    jax.clear_caches()
+    return Report(()) if periods.last is None else periods.last.report()
 
 
 def _lowering_of_jax() -> Any:
@@ -232,7 +179,7 @@ def _lowering_of_jax() -> Any:
 
 def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
     """Lower a ``dot_general`` for CUDA."""
-    switch = _current
+    switch = periods.current
     if switch is None:
         return _original(ctx, a, b, **parameters)
     avals = ctx.avals_in

@@ -1,20 +1,12 @@
-"""The switch: PyTorch's own products run on fastsgemm while it is on.
-
-There is one for the whole process, because PyTorch has one table of kernels. `_process` has the settings of `enable`,
-and `_blocks` those of the blocks of `enabled` that have not ended, in any thread. Those of the block that began last
-hold.
-"""
+"""The switch: PyTorch's own products run on fastsgemm while it is on."""
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, ContextDecorator, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -23,6 +15,7 @@ import torch
 from fastsgemm import arguments
 from fastsgemm.errors import ArgumentError, DeviceError, MissingExtraError
 from fastsgemm.request import Request, resolve
+from fastsgemm.switches.periods import Block, Periods
 from fastsgemm.torch import launcher
 from fastsgemm.torch.overrides import Override
 from fastsgemm.torch.report import Report
@@ -88,7 +81,7 @@ class Switch:
         -------
         Report
         """
-        if self is _current and self._launched:
+        if self is periods.current and self._launched:
             launcher.collect()
         slower = "" if self._launched or self.device not in _LAUNCHER_DEVICES else launcher.reason()
         return Report((line for override in self._overrides for line in override.lines()), slower, _unseen())
@@ -125,8 +118,8 @@ class Switch:
 
     def _renew(self) -> None:
         """Register the kernels again, because one that was there before them has been taken back by its owner."""
-        with _lock:
-            if self is _current:
+        with periods.lock:
+            if self is periods.current:
                 self._off()
                 _renew_others(self._others)
                 self._on()
@@ -138,7 +131,7 @@ class Switch:
 
     def __repr__(self) -> str:
         how = f"precision {self.precision!r}" + (", batch-invariant" if self.batch_invariant else "")
-        return f"<Switch {'on' if self is _current else 'off'}: {', '.join(self.only)} on {self.device}, {how}>"
+        return f"<Switch {'on' if self is periods.current else 'off'}: {', '.join(self.only)} on {self.device}, {how}>"
 
 
 def _unseen() -> str:
@@ -161,8 +154,8 @@ def _exists(form: str, key: str) -> bool:
 
 def _renew_current() -> None:
     """Do what `Switch._renew` does for the switch that is on; the launcher calls this."""
-    if _current is not None:
-        _current._renew()
+    if periods.current is not None:
+        periods.current._renew()
 
 
 class _Original:
@@ -208,20 +201,34 @@ def _without_warning() -> Iterator[None]:
         yield
 
 
-@dataclass(eq=False)
-class _Period:
-    """The settings of the process, or of a block of `enabled`."""
+def _turn(wanted: Switch | None) -> None:
+    """Register the kernels of the settings that hold in place of the others. If that fails, the others stay."""
+    previous = periods.current
+    # The launcher exchanges the kernels of one device itself, so that no call is missed between the two; but not where
+    # an override of PyTorch's own holds on to them.
+    stays = (
+        previous is not None and wanted is not None and previous._launched and wanted._launched
+        and previous.device == wanted.device and previous._others == _others()
+    )  # fmt: skip
+    if previous is not None and not stays:
+        previous._off()
+        periods.current = None
+        _renew_others(previous._others)
+    if wanted is not None:
+        try:
+            wanted._on()
+        except BaseException:
+            if previous is not None and not stays:
+                previous._on()
+                periods.current = previous
+            raise
+    periods.current = wanted
+    if previous is not None and not periods.has(previous):
+        previous._release()
 
-    switch: Switch | None  # None: PyTorch's own kernels
-    thread: int | None  # that of the block; None for the process
 
-
+periods: Periods[Switch] = Periods(_turn)
 launcher.serve_switch(_renew_current)
-_lock = threading.RLock()
-_process = _Period(None, None)
-_blocks: list[_Period] = []
-_current: Switch | None = None  # whose kernels are registered
-_last: Switch | None = None
 
 
 def enable(
@@ -286,7 +293,7 @@ def enable(
     more in Python. ``FASTSGEMM_LAUNCHER=off`` prevents its use.
     """
     new = _checked(precision, batch_invariant, only, device)
-    _set(new)
+    periods.set(new)
     return new
 
 
@@ -296,7 +303,7 @@ def disable() -> None:
     Within a block of `enabled` they are back until the end of that block. While another thread is in such a block, they
     are back from its end on.
     """
-    _set(None)
+    periods.set(None)
 
 
 def enabled(
@@ -326,50 +333,7 @@ def enabled(
     MissingExtraError, ArgumentError, PrecisionError, DeviceError
         See `enable`. Nothing has changed then.
     """
-    return _Block(precision, batch_invariant, only, device)
-
-
-class _Block(ContextDecorator):
-    """A block of `enabled`, which may be entered again before it has ended. Ctrl-C finds it not begun, or ends it."""
-
-    def __init__(self, *settings: Any) -> None:
-        self._settings = settings
-        self._periods: list[_Period] = []  # that have not ended
-
-    def _recreate_cm(self) -> _Block:
-        return _Block(*self._settings)  # for each call of a decorated function
-
-    def __enter__(self) -> Switch:
-        new = _checked(*self._settings)
-        period = _Period(new, threading.get_ident())
-        self._periods.append(period)
-        try:
-            _uninterrupted(lambda: self._begin(period))
-            return new
-        except BaseException:  # Python does not end a block that was not entered
-            _uninterrupted(lambda: self._end(period))
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            period = self._periods[-1]
-            _uninterrupted(lambda: self._end(period))
-        except KeyboardInterrupt:
-            if "period" not in locals():  # it came before that was read
-                period = self._periods[-1]
-            _uninterrupted(lambda: self._end(period))
-            raise
-
-    def _begin(self, period: _Period) -> None:
-        _blocks.append(period)
-        _turn()
-
-    def _end(self, period: _Period) -> None:
-        if period in self._periods:
-            self._periods.remove(period)
-        if period in _blocks:
-            _blocks.remove(period)
-            _turn()
+    return Block(periods, partial(_checked, precision, batch_invariant, only, device))
 
 
 def report() -> Report:
@@ -380,73 +344,7 @@ def report() -> Report:
     Report
         Without lines if the switch has never been on.
     """
-    return Report(()) if _last is None else _last.report()
-
-
-def _set(new: Switch | None) -> None:
-    """Change the settings of the block that this thread is in, or else of the process."""
-    thread = threading.get_ident()
-
-    def change() -> None:
-        period = next((block for block in reversed(_blocks) if block.thread == thread), _process)
-        before, period.switch = period.switch, new
-        try:
-            _turn()
-        except BaseException:
-            period.switch = before
-            raise
-
-    _uninterrupted(change)
-
-
-def _uninterrupted(change: Callable[[], None]) -> None:
-    """Change the settings while no other thread does, and hold Ctrl-C back meanwhile: it would leave half of a change.
-
-    Python interrupts its main thread only, and not where the program has not left Ctrl-C to Python.
-    """
-    handler: Any = signal.getsignal(signal.SIGINT)
-    held: list[Any] = []
-    interruptible = threading.current_thread() is threading.main_thread() and callable(handler)
-    if interruptible:
-        signal.signal(signal.SIGINT, lambda *given: held.append(given))
-    try:
-        with _lock:
-            change()
-    finally:
-        if interruptible:
-            signal.signal(signal.SIGINT, handler)
-            for given in held[:1]:
-                handler(*given)
-
-
-def _turn() -> None:
-    """Register the kernels of the settings that hold in place of the others. If that fails, the others stay."""
-    global _current, _last
-    previous, wanted = _current, (_blocks[-1] if _blocks else _process).switch
-    if wanted is previous:
-        return
-    # The launcher exchanges the kernels of one device itself, so that no call is missed between the two; but not where
-    # an override of PyTorch's own holds on to them.
-    stays = (
-        previous is not None and wanted is not None and previous._launched and wanted._launched
-        and previous.device == wanted.device and previous._others == _others()
-    )  # fmt: skip
-    if previous is not None and not stays:
-        previous._off()
-        _current = None
-        _renew_others(previous._others)
-    if wanted is not None:
-        try:
-            wanted._on()
-        except BaseException:
-            if previous is not None and not stays:
-                previous._on()
-                _current = previous
-            raise
-        _last = wanted
-    _current = wanted
-    if previous is not None and all(period.switch is not previous for period in (_process, *_blocks)):
-        previous._release()
+    return Report(()) if periods.last is None else periods.last.report()
 
 
 def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None, device: str) -> Switch:
