@@ -38,6 +38,11 @@ class Request(Struct, frozen=True, cache_hash=True):
         return self.symmetric or (Sym.BOTH if self.gram else Sym.WHOLE)
 
     @property
+    def arithmetic(self) -> str:
+        """The precision and the order of summation, for people."""
+        return f"precision {self.precision!r}" + (", batch-invariant" if self.batch_invariant else "")
+
+    @property
     def ieee(self) -> Request:
         """The same request without tensor cores."""
         if not self.tensor_cores:

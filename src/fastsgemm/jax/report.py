@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fastsgemm.switches import report
+from fastsgemm.switches.report import Totals, number
+
 
 @dataclass(frozen=True)
 class Line:
@@ -28,7 +31,7 @@ class Line:
     reason: str = ""
 
 
-class Report:
+class Report(report.Report[Line]):
     """What the switch has done since `enable`.
 
     Attributes
@@ -38,17 +41,7 @@ class Report:
     """
 
     def __init__(self, lines: Iterable[Line]) -> None:
-        self.lines = tuple(sorted(lines, key=lambda line: (-line.flops, -line.products, line.problem)))
-
-    @property
-    def replaced(self) -> tuple[Line, ...]:
-        """What fastsgemm computes."""
-        return tuple(line for line in self.lines if not line.reason)
-
-    @property
-    def passed_on(self) -> tuple[Line, ...]:
-        """What XLA computes as before."""
-        return tuple(line for line in self.lines if line.reason)
+        super().__init__(sorted(lines, key=lambda line: (-line.flops, -line.products, line.problem)))
 
     def __repr__(self) -> str:
         if not self.lines:
@@ -58,15 +51,11 @@ class Report:
                 "and see the report: with fastsgemm.jax.lowering_for('NVIDIA H200'): "
                 "jax.jit(f).trace(x).lower(lowering_platforms=('cuda',))"
             )
-        rows: dict[str, list[int]] = {}
+        rows: Totals[str] = Totals()
         for line in self.lines:
-            row = rows.setdefault(line.reason, [0, 0])
-            row[0] += line.products
-            row[1] += line.flops
-        return "\n".join(_told(reason, *row) for reason, row in sorted(rows.items()))
-
-
-def _told(reason: str, products: int, flops: int) -> str:
-    plural = "" if products == 1 else "s"
-    done = f"left to XLA: {reason}" if reason else "by fastsgemm"
-    return f"{products} product{plural} of {flops / 1e9:.3g} GFLOP {done}"
+            rows.add(line.reason, line.products, line.flops)
+        return "\n".join(
+            f"{number(products, 'product')} of {flops / 1e9:.3g} GFLOP "
+            + (f"left to XLA: {reason}" if reason else "by fastsgemm")
+            for reason, (products, flops) in sorted(rows.items())
+        )

@@ -22,6 +22,7 @@ from fastsgemm.jax.report import Line, Report
 from fastsgemm.problem import MAX_BATCH, MAX_EXTENT
 from fastsgemm.request import Request, resolve
 from fastsgemm.switches.periods import Block, Periods
+from fastsgemm.switches.report import Totals
 
 _Preset = lax.DotAlgorithmPreset
 _HIGHEST = (lax.Precision.HIGHEST, lax.Precision.HIGHEST)
@@ -43,7 +44,7 @@ class Switch:
     def __init__(self, precision: str, batch_invariant: bool) -> None:
         self.request: Request = resolve(precision=precision, batch_invariant=batch_invariant)
         self.precision, self.batch_invariant = self.request.precision, self.request.batch_invariant
-        self._counts: dict[tuple[str, str], list[int]] = {}
+        self._counts: Totals[tuple[str, str]] = Totals()  # by problem and reason
 
     def report(self) -> Report:
         """Return what was replaced and what was passed on so far.
@@ -56,14 +57,8 @@ class Switch:
             Line(problem, products, flops, reason) for (problem, reason), (products, flops) in self._counts.items()
         )
 
-    def _count(self, problem: str, flops: int, reason: str) -> None:
-        counted = self._counts.setdefault((problem, reason), [0, 0])
-        counted[0] += 1
-        counted[1] += flops
-
     def __repr__(self) -> str:
-        how = f"precision {self.precision!r}" + (", batch-invariant" if self.batch_invariant else "")
-        return f"<Switch {'on' if self is periods.current else 'off'}: {how}>"
+        return f"<Switch {'on' if self is periods.current else 'off'}: {self.request.arithmetic}>"
 
 
 _original: Any = None  # JAX's own lowering for CUDA; None before the first switch
@@ -186,11 +181,11 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
     reason = _reason(switch, parameters["precision"])
     halves = any(aval.dtype != np.float32 for aval in avals)
     if any(aval.dtype not in lowering.DTYPES for aval in avals) or ctx.avals_out[0].dtype != np.float32:
-        switch._count(" and ".join(str(aval.dtype) for aval in avals), 0, "not float32")
+        switch._counts.add((" and ".join(str(aval.dtype) for aval in avals), "not float32"), 1, 0)
         return _original(ctx, a, b, **parameters)
     shapes = [aval.shape for aval in avals]
     if not all(isinstance(extent, int) for shape in shapes for extent in shape):
-        switch._count("symbolic shapes", 0, "symbolic shapes")
+        switch._counts.add(("symbolic shapes", "symbolic shapes"), 1, 0)
         return _original(ctx, a, b, **parameters)
     subscripts = contraction.of_dot_general(len(shapes[0]), len(shapes[1]), parameters["dimension_numbers"])
     labels = contraction.labels_of(subscripts)
@@ -203,7 +198,7 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
         reason = reason or "both operands have 16 bits, which precision fp16x3 replaces"
     reason = reason or _of_shapes(labels, shapes)
     flops = contraction.flops(labels, *shapes)
-    switch._count(f"{subscripts} of {shapes[0]} and {shapes[1]}", flops, reason)
+    switch._counts.add((f"{subscripts} of {shapes[0]} and {shapes[1]}", reason), 1, flops)
     if reason:
         return _original(ctx, a, b, **parameters)
     if partitioned:

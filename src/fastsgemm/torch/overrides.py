@@ -18,6 +18,7 @@ from fastsgemm.call.arrays import HOST
 from fastsgemm.call.arrays.torch import MAX_STORAGE_BYTES, freed
 from fastsgemm.errors import FastsgemmError, OverlapError
 from fastsgemm.request import Request, of_call
+from fastsgemm.switches.report import Totals
 from fastsgemm.torch import decisions, products
 from fastsgemm.torch.decisions import Decision, Kind
 from fastsgemm.torch.report import Line
@@ -55,14 +56,14 @@ class Override:
         self._table: dict[Any, Decision] = {}
         self.decisions: dict[int, Decision] = {}  # by their number, which no other one gets later
         self._numbers = itertools.count()
-        self._counted: dict[tuple[str, str, str, int], int] = {}  # of decisions that were forgotten
+        self._counted: Totals[tuple[str, str, str]] = Totals()  # of decisions that were forgotten, see `_add_to`
 
     def lines(self) -> Iterator[Line]:
         """What this override has done so far."""
-        counted = dict(self._counted)
+        counted = Totals(self._counted)
         self._add_to(counted)
-        for (problem, reason, note, flops), calls in counted.items():
-            yield Line(self.name, problem, calls, calls * flops, reason, note)
+        for (problem, reason, note), (calls, flops) in counted.items():
+            yield Line(self.name, problem, calls, flops, reason, note)
 
     def count(self, launched: Iterable[tuple[int, int, int]]) -> None:
         """Count calls that never came here: a decision's number, how many did as decided, how many allowed TF32."""
@@ -83,11 +84,11 @@ class Override:
         """Whether it has as many decisions as it may."""
         return len(self.decisions) >= _MOST_DECISIONS
 
-    def _add_to(self, counted: dict[tuple[str, str, str, int], int]) -> None:
+    def _add_to(self, counted: Totals[tuple[str, str, str]]) -> None:
+        """Add what all decisions counted, by problem, reason and note."""
         for decision in list(self.decisions.values()):
             for (reason, note), calls in list(decision.ends.items()):
-                key = (decision.problem, reason, note, decision.flops)
-                counted[key] = counted.get(key, 0) + calls
+                counted.add((decision.problem, reason, note), calls, calls * decision.flops)
 
     def replacement(self, *operands: Any, **named: Any) -> Any:
         """Compute what PyTorch's kernel would, for its arguments."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fastsgemm.switches import report
+from fastsgemm.switches.report import Totals, number
+
 
 @dataclass(frozen=True)
 class Line:
@@ -33,7 +36,7 @@ class Line:
     note: str = ""
 
 
-class Report:
+class Report(report.Report[Line]):
     """What the switch has done since `enable`.
 
     Attributes
@@ -47,18 +50,8 @@ class Report:
     """
 
     def __init__(self, lines: Iterable[Line], slower: str = "", unseen: str = "") -> None:
+        super().__init__(sorted(lines, key=lambda line: (-line.flops, -line.calls, line.operator, line.reason)))
         self.slower, self.unseen = slower, unseen
-        self.lines = tuple(sorted(lines, key=lambda line: (-line.flops, -line.calls, line.operator, line.reason)))
-
-    @property
-    def replaced(self) -> tuple[Line, ...]:
-        """What fastsgemm computed."""
-        return tuple(line for line in self.lines if not line.reason)
-
-    @property
-    def passed_on(self) -> tuple[Line, ...]:
-        """What PyTorch's own kernels computed."""
-        return tuple(line for line in self.lines if line.reason)
 
     @property
     def calls(self) -> int:
@@ -77,28 +70,22 @@ class Report:
         return self.flops / every if every else 0.0
 
     def __repr__(self) -> str:
-        rows: dict[tuple[str, str, str], list[int]] = {}
+        rows: Totals[tuple[str, str, str]] = Totals()
         for line in self.lines:
-            row = rows.setdefault((line.operator, line.reason, line.note), [0, 0])
-            row[0] += line.calls
-            row[1] += line.flops
+            rows.add((line.operator, line.reason, line.note), line.calls, line.flops)
         if not rows:
             return "fastsgemm computed no product: the program called none on this device while the switch was on"
         share = f"{self.share:.1%} of float32 FLOPs"
-        head = f"fastsgemm computed {_number(self.calls, 'product')}, {_flop(self.flops)}, {share}"
+        head = f"fastsgemm computed {number(self.calls, 'product')}, {_flop(self.flops)}, {share}"
         width = max(len(operator) for operator, *_ in rows)
         ordered = sorted(rows.items(), key=lambda row: (bool(row[0][1]), -row[1][1], row[0]))
         shown = []
         for (operator, reason, note), (calls, flops) in ordered:
             why = f"passed on: {reason}" if reason else note
-            shown.append(f"  {operator:{width}}  {_number(calls, 'call'):>15}  {_flop(flops):>12}  {why}")
+            shown.append(f"  {operator:{width}}  {number(calls, 'call'):>15}  {_flop(flops):>12}  {why}")
         last = [f"each call took some microseconds more in Python: {self.slower}"] if self.slower else []
         last += [self.unseen] if self.unseen else []
         return "\n".join([head, *(line.rstrip() for line in shown), *last])
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _flop(flops: float) -> str:

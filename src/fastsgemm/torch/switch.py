@@ -130,8 +130,8 @@ class Switch:
             override.release()
 
     def __repr__(self) -> str:
-        how = f"precision {self.precision!r}" + (", batch-invariant" if self.batch_invariant else "")
-        return f"<Switch {'on' if self is periods.current else 'off'}: {', '.join(self.only)} on {self.device}, {how}>"
+        what = f"{', '.join(self.only)} on {self.device}, {self._request.arithmetic}"
+        return f"<Switch {'on' if self is periods.current else 'off'}: {what}>"
 
 
 def _unseen() -> str:
