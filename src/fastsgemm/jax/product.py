@@ -6,9 +6,9 @@ other names, and no operand is ever transposed for it. It is linear in A, in B a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -107,6 +107,31 @@ def _scalar(name: str, x: Any) -> Any:
     return x.astype(np.float32)
 
 
+class Parameters(NamedTuple):
+    """What the primitive computes, besides its operands."""
+
+    subscripts: str  # see `fastsgemm.jax.contraction`
+    request: Request
+    alpha: float | None  # None: an operand has it
+    beta: float | None
+    out_sharding: NamedSharding | None = None  # as of ``jnp.matmul``, for meshes with explicit axes
+
+    @property
+    def labels(self) -> Labels:
+        """The labels of A, B and the result."""
+        return contraction.labels_of(self.subscripts)
+
+    def named(self, operands: Sequence[Any]) -> dict[str, Any]:
+        """Return the operands of the primitive by name: A, B and, where there are such, C, ALPHA and BETA."""
+        names = ["A", "B"] + ["C"] * (self.beta != 0.0)
+        names += ["ALPHA"] * (self.alpha is None) + ["BETA"] * (self.beta is None)
+        return dict(zip(names, operands, strict=True))
+
+    def scalars(self, given: dict[str, Any]) -> tuple[Any, Any]:
+        """Return alpha and beta, each a number or the operand that has it."""
+        return given.get("ALPHA", self.alpha), given.get("BETA", self.beta)
+
+
 def bind(
     subscripts: str,
     request: Request,
@@ -117,16 +142,14 @@ def bind(
     C: Any = None,
     out_sharding: NamedSharding | None = None,
 ) -> Any:
-    """Return alpha * (the contraction of A and B) + beta * C; see `fastsgemm.jax.contraction` for the subscripts.
+    """Return alpha * (the contraction of A and B) + beta * C.
 
-    alpha and beta are numbers or arrays of shape (). C has the result's shape; it is None if beta is 0. `out_sharding`
-    is as of ``jnp.matmul``, for meshes with explicit axes.
+    alpha and beta are numbers or arrays of shape (). C has the result's shape; it is None if beta is 0.
     """
     operands = [A, B, *([] if C is None else [C]), *[x for x in (alpha, beta) if not isinstance(x, float)]]
-    static = {name: x if isinstance(x, float) else None for name, x in (("alpha", alpha), ("beta", beta))}
-    return primitive.bind(
-        *_varying_alike(operands), subscripts=subscripts, request=request, out_sharding=out_sharding, **static
-    )
+    alpha, beta = (x if isinstance(x, float) else None for x in (alpha, beta))
+    how = Parameters(subscripts, request, alpha, beta, out_sharding)
+    return primitive.bind(*_varying_alike(operands), how=how)
 
 
 def _varying_alike(operands: list[Any]) -> list[Any]:
@@ -140,15 +163,9 @@ def _varying_alike(operands: list[Any]) -> list[Any]:
     ]
 
 
-def _named(operands: tuple[Any, ...], alpha: float | None, beta: float | None) -> dict[str, Any]:
-    """Return the operands of the primitive by name: A, B and, where there are such, C, ALPHA and BETA."""
-    names = ["A", "B"] + ["C"] * (beta != 0.0) + ["ALPHA"] * (alpha is None) + ["BETA"] * (beta is None)
-    return dict(zip(names, operands, strict=True))
-
-
-def _by_jax(subscripts: str, out_sharding: NamedSharding | None, a: Any, b: Any) -> Any:
+def _by_jax(how: Parameters, a: Any, b: Any) -> Any:
     """Return the contraction by JAX itself."""
-    labels = contraction.labels_of(subscripts)
+    labels, out_sharding = how.labels, how.out_sharding
     numbers = tuple(
         tuple(tuple(of.index(label) for label in which) for of in (labels.a, labels.b))
         for which in (labels.summed, labels.batch)
@@ -164,56 +181,39 @@ def _by_jax(subscripts: str, out_sharding: NamedSharding | None, a: Any, b: Any)
     return lax.transpose(product, [order.index(label) for label in labels.c])
 
 
-def _abstract(*avals: Any, subscripts: str, out_sharding: NamedSharding | None, **how: Any) -> Any:
+def _abstract(*avals: Any, how: Parameters) -> Any:
     # What of a type is not shape and dtype, such as over which axes of a mesh it varies, is as of JAX's own products.
-    typed: Any = jax.make_jaxpr(partial(_by_jax, subscripts, out_sharding))(*avals[:2])
+    typed: Any = jax.make_jaxpr(partial(_by_jax, how))(*avals[:2])
     return typed.out_avals[0]
 
 
-def _compute(*operands: Any, **how: Any) -> Any:
+def _compute(*operands: Any, how: Parameters) -> Any:
     with jax.disable_jit(False):  # else a primitive without jit is computed by itself, for ever
-        return _jitted(*operands, **how)
+        return _jitted(*operands, how=how)
 
 
-@partial(jax.jit, static_argnames=("subscripts", "request", "alpha", "beta", "out_sharding"))
-def _jitted(*operands: Any, **how: Any) -> Any:
-    return primitive.bind(*operands, **how)
+@partial(jax.jit, static_argnames="how")
+def _jitted(*operands: Any, how: Parameters) -> Any:
+    return primitive.bind(*operands, how=how)
 
 
-def _reference(
-    *operands: Any,
-    subscripts: str,
-    request: Request,
-    alpha: float | None,
-    beta: float | None,
-    out_sharding: NamedSharding | None,
-) -> Any:
+def _reference(*operands: Any, how: Parameters) -> Any:
     """Return the product by JAX itself, for devices that are not CUDA's."""
-    del request
-    given = _named(operands, alpha, beta)
-    product = _by_jax(subscripts, out_sharding, given["A"], given["B"])
-    alpha, beta = given.get("ALPHA", alpha), given.get("BETA", beta)
+    given = how.named(operands)
+    product = _by_jax(how, given["A"], given["B"])
+    alpha, beta = how.scalars(given)
     result = jnp.where(alpha == 0.0, jnp.zeros_like(product), alpha * product)
     if "C" not in given:
         return result
     return jnp.where(beta == 0.0, result, result + beta * given["C"])
 
 
-def _on_cuda(
-    ctx: Any,
-    *operands: Any,
-    subscripts: str,
-    request: Request,
-    alpha: float | None,
-    beta: float | None,
-    out_sharding: NamedSharding | None,
-) -> Any:
+def _on_cuda(ctx: Any, *operands: Any, how: Parameters) -> Any:
     # Where XLA cannot divide a product, it gathers the operands. Shares of a symmetric result are not symmetric.
-    if partitioning.is_partitioned(ctx) and partitioning.can_divide(ctx) and not request.symmetric:
-        function = divided(subscripts, request, alpha, beta, out_sharding)
-        return mlir.lower_fun(function, multiple_results=False)(ctx, *operands)
-    values = _named(tuple(zip(operands, ctx.avals_in, strict=True)), alpha, beta)
-    return [lowering.product(ctx, values, contraction.labels_of(subscripts), request, alpha, beta)]
+    if partitioning.is_partitioned(ctx) and partitioning.can_divide(ctx) and not how.request.symmetric:
+        return mlir.lower_fun(divided(*how), multiple_results=False)(ctx, *operands)
+    values = how.named([*zip(operands, ctx.avals_in, strict=True)])
+    return [lowering.product(ctx, values, how.labels, how.request, how.alpha, how.beta)]
 
 
 @lru_cache(maxsize=4096)
@@ -224,13 +224,13 @@ def divided(
     beta: float | None,
     out_sharding: NamedSharding | None = None,
 ) -> Callable[..., Any]:
-    """Return the primitive as a function of its operands that XLA can divide among devices.
+    """Return the primitive as a function of its operands that XLA can divide among devices; see `Parameters`.
 
     The sum is divided, too, unless its order is promised or an old C would be added to each part.
     """
-    how = {"subscripts": subscripts, "request": request, "alpha": alpha, "beta": beta}
+    how = Parameters(subscripts, request, alpha, beta, out_sharding)
+    product, share = (partial(primitive.bind, how=each) for each in (how, how._replace(out_sharding=None)))
     in_parts = beta == 0.0 and not request.batch_invariant
-    product, share = (partial(primitive.bind, **how, out_sharding=each) for each in (out_sharding, None))
     return partitioning.divided(product, share, subscripts, in_parts)
 
 
@@ -248,98 +248,55 @@ def _explicit_sharding(aval: Any) -> NamedSharding | None:
     return sharding if not mesh.empty and AxisType.Explicit in mesh.axis_types else None
 
 
-def _tangent(
-    primals: tuple[Any, ...],
-    tangents: tuple[Any, ...],
-    *,
-    subscripts: str,
-    request: Request,
-    alpha: Any,
-    beta: Any,
-    out_sharding: NamedSharding | None,
-) -> Any:
-    how = {"subscripts": subscripts, "alpha": alpha, "beta": beta, "out_sharding": out_sharding}
-    result = primitive.bind(*primals, request=request, **how)
-    of = _named(primals, alpha, beta)
-    moved = {name: x for name, x in _named(tangents, alpha, beta).items() if type(x) is not ad.Zero}
-    request = _of_derivative(request)
-    factor, addend = of.get("ALPHA", alpha), of.get("BETA", beta)
-    parts = [
-        bind(subscripts, request, a, b, factor, 0.0, out_sharding=out_sharding)
-        for name, a, b in (("A", moved.get("A"), of["B"]), ("B", of["A"], moved.get("B")))
-        if name in moved
-    ]
+def _tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], *, how: Parameters) -> Any:
+    result = primitive.bind(*primals, how=how)
+    given = how.named(primals)
+    moved = {name: x for name, x in how.named(tangents).items() if type(x) is not ad.Zero}
+    alpha, beta = how.scalars(given)
+    product = partial(bind, how.subscripts, _of_derivative(how.request), out_sharding=how.out_sharding)
+    parts = []
+    if "A" in moved:
+        parts.append(product(moved["A"], given["B"], alpha, 0.0))
+    if "B" in moved:
+        parts.append(product(given["A"], moved["B"], alpha, 0.0))
     if "ALPHA" in moved:
-        product = bind(subscripts, request, of["A"], of["B"], 1.0, 0.0, out_sharding=out_sharding)
-        parts.append(moved["ALPHA"] * product)
+        parts.append(moved["ALPHA"] * product(given["A"], given["B"], 1.0, 0.0))
     if "C" in moved:
-        parts.append(addend * moved["C"])
+        parts.append(beta * moved["C"])
     if "BETA" in moved:
-        parts.append(moved["BETA"] * of["C"])
+        parts.append(moved["BETA"] * given["C"])
     if not parts:
         return result, ad.Zero.from_primal_value(result)
     return result, sum(parts[1:], parts[0])
 
 
-def _transposed(
-    cotangent: Any,
-    *operands: Any,
-    subscripts: str,
-    request: Request,
-    alpha: float | None,
-    beta: float | None,
-    out_sharding: NamedSharding | None,
-) -> Any:
+def _transposed(cotangent: Any, *operands: Any, how: Parameters) -> Any:
     """Return the cotangents of the operands, of which A or B is unknown, and C if there is one."""
-    out: list[Any] = [None for _ in operands]
-    del out_sharding  # the cotangent has it
     if type(cotangent) is ad.Zero:
-        return out
-    given = _named(operands, alpha, beta)
-    names = [*given]
-    labels = contraction.labels_of(subscripts)
-    factor = given.get("ALPHA", alpha)
-    request = _of_derivative(request)
-    if ad.is_undefined_primal(given["A"]):
-        back = contraction.spelled(Labels(labels.c, labels.b, labels.a))
-        sharding = _explicit_sharding(given["A"].aval)
-        of_a = bind(back, request, cotangent, given["B"], factor, 0.0, out_sharding=sharding)
-        out[0] = _of_type(given["A"], of_a)
-    if ad.is_undefined_primal(given["B"]):
-        back = contraction.spelled(Labels(labels.a, labels.c, labels.b))
-        sharding = _explicit_sharding(given["B"].aval)
-        of_b = bind(back, request, given["A"], cotangent, factor, 0.0, out_sharding=sharding)
-        out[1] = _of_type(given["B"], of_b)
+        return [None for _ in operands]
+    given, found = how.named(operands), dict[str, Any]()
+    labels, (alpha, beta) = how.labels, how.scalars(given)
+    for name, back, a, b in (
+        ("A", Labels(labels.c, labels.b, labels.a), cotangent, given["B"]),
+        ("B", Labels(labels.a, labels.c, labels.b), given["A"], cotangent),
+    ):
+        if ad.is_undefined_primal(given[name]):
+            aval, subscripts = given[name].aval, contraction.spelled(back)
+            sharding = _explicit_sharding(aval)
+            product = bind(subscripts, _of_derivative(how.request), a, b, alpha, 0.0, out_sharding=sharding)
+            found[name] = product.astype(aval.dtype)  # rounded once
     if "C" in given and ad.is_undefined_primal(given["C"]):
-        out[names.index("C")] = given.get("BETA", beta) * cotangent
-    return out
+        found["C"] = beta * cotangent
+    return [found.get(name) for name in given]
 
 
-def _of_type(unknown: Any, cotangent: Any) -> Any:
-    """Return a cotangent in the type of its operand, rounded once."""
-    dtype = unknown.aval.dtype
-    return cotangent if cotangent.dtype == dtype else cotangent.astype(dtype)
-
-
-def _batched(
-    operands: tuple[Any, ...],
-    dims: tuple[Any, ...],
-    *,
-    subscripts: str,
-    request: Request,
-    alpha: Any,
-    beta: Any,
-    out_sharding: NamedSharding | None,
-) -> Any:
+def _batched(operands: tuple[Any, ...], dims: tuple[Any, ...], *, how: Parameters) -> Any:
     """The rule of ``jax.vmap``: one more label, of the batch, or of the rows or columns if one operand has it."""
-    given, at = _named(operands, alpha, beta), _named(dims, alpha, beta)
-    how = {
-        "subscripts": subscripts, "request": request, "alpha": alpha, "beta": beta, "out_sharding": out_sharding,
-    }  # fmt: skip
+    given, at = how.named(operands), how.named(dims)
     of_numbers = any(at.get(name) is not None for name in ("ALPHA", "BETA")) or (at["A"] is None and at["B"] is None)
     if of_numbers:
-        return _one_after_the_other(operands, dims, **how)
-    labels, new = contraction.labels_of(subscripts), contraction.fresh(subscripts)
+        return _one_after_the_other(operands, dims, how)
+    labels, new = how.labels, contraction.fresh(how.subscripts)
     of_a, of_b = (
         of if at[name] is None else of[: at[name]] + new + of[at[name] :]
         for name, of in (("A", labels.a), ("B", labels.b))
@@ -350,22 +307,22 @@ def _batched(
         dim = at["C"]
         old = given["C"]
         given["C"] = jnp.broadcast_to(old, (size, *old.shape)) if dim is None else jnp.moveaxis(old, dim, 0)
-    if out_sharding is not None:
+    sharding = how.out_sharding
+    if sharding is not None:
         name = "A" if at["B"] is None else "B"
         along = jax.typeof(given[name]).sharding.spec[at[name]]
-        out_sharding = NamedSharding(out_sharding.mesh, PartitionSpec(along, *out_sharding.spec))
-    alpha, beta = given.get("ALPHA", alpha), given.get("BETA", beta)
-    return bind(
-        contraction.spelled(whole), request, given["A"], given["B"], alpha, beta, given.get("C"), out_sharding
-    ), 0
+        sharding = NamedSharding(sharding.mesh, PartitionSpec(along, *sharding.spec))
+    alpha, beta = how.scalars(given)
+    subscripts = contraction.spelled(whole)
+    return bind(subscripts, how.request, given["A"], given["B"], alpha, beta, given.get("C"), sharding), 0
 
 
-def _one_after_the_other(operands: tuple[Any, ...], dims: tuple[Any, ...], **how: Any) -> Any:
+def _one_after_the_other(operands: tuple[Any, ...], dims: tuple[Any, ...], how: Parameters) -> Any:
     """Multiply for each index of a batch, where alpha or beta has one; a launch has one alpha and one beta."""
     batched = {i: jnp.moveaxis(x, d, 0) for i, (x, d) in enumerate(zip(operands, dims, strict=True)) if d is not None}
 
     def one(each: dict[int, Any]) -> Any:
-        return primitive.bind(*[each.get(i, x) for i, x in enumerate(operands)], **how)
+        return primitive.bind(*[each.get(i, x) for i, x in enumerate(operands)], how=how)
 
     return lax.map(one, batched), 0
 

@@ -178,8 +178,6 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
     if switch is None:
         return _original(ctx, a, b, **parameters)
     avals = ctx.avals_in
-    reason = _reason(switch, parameters["precision"])
-    halves = any(aval.dtype != np.float32 for aval in avals)
     if any(aval.dtype not in lowering.DTYPES for aval in avals) or ctx.avals_out[0].dtype != np.float32:
         switch._counts.add((" and ".join(str(aval.dtype) for aval in avals), "not float32"), 1, 0)
         return _original(ctx, a, b, **parameters)
@@ -189,19 +187,12 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
         return _original(ctx, a, b, **parameters)
     subscripts = contraction.of_dot_general(len(shapes[0]), len(shapes[1]), parameters["dimension_numbers"])
     labels = contraction.labels_of(subscripts)
-    partitioned = partitioning.is_partitioned(ctx)
-    if partitioned and not partitioning.can_divide(ctx):
-        reason = reason or "XLA partitions the program and cannot be told how"
-    if halves and parameters["precision"] not in _ANY_HIGHEST:
-        reason = reason or "an algorithm was asked for, and an operand is not float32"
-    if all(aval.dtype != np.float32 for aval in avals) and not switch.request.replaces_halves:
-        reason = reason or "both operands have 16 bits, which precision fp16x3 replaces"
-    reason = reason or _of_shapes(labels, shapes)
+    reason = _reason(switch.request, ctx, parameters["precision"]) or _of_shapes(labels, shapes)
     flops = contraction.flops(labels, *shapes)
     switch._counts.add((f"{subscripts} of {shapes[0]} and {shapes[1]}", reason), 1, flops)
     if reason:
         return _original(ctx, a, b, **parameters)
-    if partitioned:
+    if partitioning.is_partitioned(ctx):
         function = product.divided(subscripts, switch.request, 1.0, 0.0, parameters.get("out_sharding"))
         return mlir.lower_fun(function, multiple_results=False)(ctx, a, b)
     values = {"A": (a, avals[0]), "B": (b, avals[1])}
@@ -209,14 +200,21 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
     return [lowering.product(ctx, *_as_they_lie(values, labels), switch.request, 1.0, 0.0, order)]
 
 
-def _reason(switch: Switch, precision: Any) -> str:
-    """Return why a product of this precision is passed on; empty if it is not."""
+def _reason(request: Request, ctx: Any, precision: Any) -> str:
+    """Return why a product of this precision, with operands of such types, is passed on; empty if it is not."""
     algorithm = next((name for name, preset in _PRESETS.items() if precision == preset), None)
     if precision not in _ANY_HIGHEST and algorithm not in _FLOAT32:
         if algorithm is None:
             return "its precision is not 'highest'"
-        if switch.precision != "fp16x3":
+        if request.precision != "fp16x3":
             return f"{algorithm} was asked for, which precision fp16x3 replaces"
+    if partitioning.is_partitioned(ctx) and not partitioning.can_divide(ctx):
+        return "XLA partitions the program and cannot be told how"
+    halves = [aval for aval in ctx.avals_in if aval.dtype != np.float32]
+    if halves and precision not in _ANY_HIGHEST:
+        return "an algorithm was asked for, and an operand is not float32"
+    if len(halves) == 2 and not request.replaces_halves:
+        return "both operands have 16 bits, which precision fp16x3 replaces"
     return ""
 
 
