@@ -166,11 +166,7 @@ class Override:
         ):
             raise PassedOn(decisions.NO_MEMORY)
         views = [*zip(addresses, decision.metas, strict=False)]  # no meta of a C that is the output
-        gpu = products.gpu_of(decision.ordinal)
-        if gpu is None:
-            products.on_host(views, alpha, beta, self._request)
-        else:
-            decision.plan = products.on_device(gpu, views, alpha, beta, self._request)
+        decision.plan = products.run(decision.ordinal, views, alpha, beta, self._request)
         return result
 
 

@@ -53,11 +53,20 @@ def gpu_of(ordinal: int) -> Gpu | None:
     return first_use.opened.get(ordinal) or first_use.open_device(ordinal, lambda: current_stream(ordinal))
 
 
-def on_host(views: Sequence[View], alpha: float, beta: float, request: Request) -> None:
-    """Compute C <- alpha * A @ B + beta * C on host memory, as `fastsgemm.sgemm` does with host arrays.
+def run(ordinal: int, views: Sequence[View], alpha: float, beta: float, request: Request) -> LoadedPlan | None:
+    """Compute C <- alpha * A @ B + beta * C on the device with this number, and return the plan; None on the host.
 
     The views are those of A, B, what is written and, if that is another array, C.
     """
+    gpu = gpu_of(ordinal)
+    if gpu is None:
+        on_host(views, alpha, beta, request)
+        return None
+    return on_device(gpu, views, alpha, beta, request)
+
+
+def on_host(views: Sequence[View], alpha: float, beta: float, request: Request) -> None:
+    """Compute a product on host memory, as `fastsgemm.sgemm` does with host arrays; see `run`."""
     a, b, out, *source = map(_array, views)
     host.sgemm(of_call(request, output="out"), a, b, source[0] if source else out, alpha, beta, out)
 
@@ -69,10 +78,7 @@ def _array(x: View) -> np.ndarray:
 
 
 def on_device(gpu: Gpu, views: Sequence[View], alpha: float, beta: float, request: Request) -> LoadedPlan:
-    """Compute C <- alpha * A @ B + beta * C on PyTorch's current stream of a device, and return the plan.
-
-    The views are those of A, B, what is written and, if that is another array, C.
-    """
+    """Compute a product on PyTorch's current stream of a device, and return the plan; see `run`."""
     with device.current(gpu):
         try:
             return driver.multiply(gpu, stream_of(gpu), request, views, alpha, beta)
@@ -89,11 +95,7 @@ def multiply(
     Return the plan; None on the host.
     """
     views = [view(x) for x in (a, b, out, *([] if c is None else [c]))]
-    gpu = gpu_of(out.get_device())
-    if gpu is None:
-        on_host(views, alpha, beta, request)
-        return None
-    return on_device(gpu, views, alpha, beta, request)
+    return run(out.get_device(), views, alpha, beta, request)
 
 
 def empty_cache(ordinal: int) -> None:
