@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters import mlir
 
 from fastsgemm import known_devices
 from fastsgemm.call.product import plan_of
@@ -118,7 +119,7 @@ def product(
     (out,) = ctx.avals_out
     a, b = values["A"][1].shape, values["B"][1].shape
     if 0 in out.shape:
-        return _zeros(ctx, out)
+        return _traced(ctx, lambda: jnp.zeros(out.shape, out.dtype), out)
     order = order or labels.c
     place = tuple(labels.c.index(label) for label in order)
     dtypes = Dtypes(*(DTYPES[values[name][1].dtype] for name in "AB"))
@@ -156,14 +157,8 @@ def _with_one_order(ctx: Any, values: dict[str, Any], labels: Labels) -> Labels:
     return labels._replace(a=new[0], b=new[1])
 
 
-def _zeros(ctx: Any, out: Any) -> Any:
-    return _traced(ctx, lambda: jnp.zeros(out.shape, out.dtype), out)
-
-
 def _traced(ctx: Any, function: Any, out: Any, *operands: Any) -> Any:
     """Emit what a function of JAX does, with one result."""
-    from jax.interpreters import mlir
-
     ctx = ctx.replace(primitive=None, avals_in=[aval for _, aval in operands], avals_out=[out])
     (value,) = mlir.lower_fun(function, multiple_results=False)(ctx, *[value for value, _ in operands])
     return value

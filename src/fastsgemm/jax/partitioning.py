@@ -83,10 +83,9 @@ def divided(product: Function, share: Function, subscripts: str, in_parts: bool)
             names = _names([axes])
             if names and not taken & {*names}:
                 of[label], taken, parts = axes, taken | names, (*parts, *sorted(names))
-        kinds = [labels.a, labels.b, *[labels.c if x.shape else "" for x in operands[2:]]]
         shardings = [
             NamedSharding(result.sharding.mesh, PartitionSpec(*[of.get(label) for label in each]))
-            for each in (*kinds, labels.c)
+            for each in (*_dimensions(labels, operands), labels.c)
         ]
 
         def own(*shares: Any) -> Any:
@@ -101,12 +100,12 @@ def divided(product: Function, share: Function, subscripts: str, in_parts: bool)
 
 def _rule(labels: Labels, operands: Sequence[Any]) -> str:
     """Return the rule of Shardy: the same names for dimensions that are divided alike."""
-    dimensions = [labels.a, labels.b, *[labels.c if _rank(x) else "" for x in operands[2:]]]
-    return ", ".join(" ".join(each) for each in dimensions) + " -> " + " ".join(labels.c)
+    return ", ".join(map(" ".join, _dimensions(labels, operands))) + " -> " + " ".join(labels.c)
 
 
-def _rank(kind: Any) -> int:
-    return len(kind.shape)
+def _dimensions(labels: Labels, operands: Sequence[Any]) -> list[str]:
+    """Return the labels of A, B and, if they are operands, of C, alpha and beta, of which the last two have none."""
+    return [labels.a, labels.b, *[labels.c if len(x.shape) else "" for x in operands[2:]]]
 
 
 def _axes(labels: str, x: Any) -> dict[str, Any]:

@@ -293,8 +293,7 @@ def _transposed(cotangent: Any, *operands: Any, how: Parameters) -> Any:
 def _batched(operands: tuple[Any, ...], dims: tuple[Any, ...], *, how: Parameters) -> Any:
     """The rule of ``jax.vmap``: one more label, of the batch, or of the rows or columns if one operand has it."""
     given, at = how.named(operands), how.named(dims)
-    of_numbers = any(at.get(name) is not None for name in ("ALPHA", "BETA")) or (at["A"] is None and at["B"] is None)
-    if of_numbers:
+    if at["A"] is at["B"] is None or any(at.get(name) is not None for name in ("ALPHA", "BETA")):
         return _one_after_the_other(operands, dims, how)
     labels, new = how.labels, contraction.fresh(how.subscripts)
     of_a, of_b = (

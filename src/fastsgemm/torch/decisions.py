@@ -6,7 +6,7 @@ such operands, and each later one is a look-up. All conditions that decide wheth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import torch
@@ -25,24 +25,22 @@ SCALAR = "alpha or beta is no float32 number"
 NO_MEMORY = "an operand without memory"
 
 
+@dataclass(eq=False, slots=True)
 class Decision:
     """What is done with operands like these."""
 
-    __slots__ = ("ends", "flops", "metas", "number", "ordinal", "plan", "problem", "reason", "shape")
-
-    def __init__(self, problem: str, flops: int = 0, reason: str = "") -> None:
-        self.problem = problem  # their shapes, for the report
-        self.flops = flops  # of one call
-        self.reason = reason  # why the call is passed on; empty if it is replaced
-        self.number = 0  # among the decisions of its override
-        # How many calls there were, by reason and note. The usual reason is that of the decision; others depend on more
-        # than the operands' kinds. Threads that count at the same time may lose a call.
-        self.ends: dict[tuple[str, str], int] = {}
-        self.plan: LoadedPlan | None = None  # what is launched; None for the host, and before the first call
-        self.ordinal = HOST
-        # Of A, of B, of what is written and, where C is another tensor than that, of C: all but their addresses.
-        self.metas: tuple[Meta, ...] = ()
-        self.shape: tuple[int, ...] = ()  # of a new result
+    problem: str  # their shapes, for the report
+    flops: int = 0  # of one call
+    reason: str = ""  # why the call is passed on; empty if it is replaced
+    ordinal: int = HOST
+    # Of A, of B, of what is written and, where C is another tensor than that, of C: all but their addresses.
+    metas: tuple[Meta, ...] = ()
+    shape: tuple[int, ...] = ()  # of a new result
+    plan: LoadedPlan | None = None  # what is launched; None for the host, and before the first call
+    number: int = 0  # among the decisions of its override
+    # How many calls there were, by reason and note. The usual reason is that of the decision; others depend on more
+    # than the operands' kinds. Threads that count at the same time may lose a call.
+    ends: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def count(self, reason: str, note: str = "", calls: int = 1) -> None:
         """Count calls that were passed on for this reason or, if it is empty, computed; a note says in which way."""
@@ -80,12 +78,10 @@ def make(
     reason = _of_shapes(shape, a, b, c, out)
     if reason:
         return Decision(problem, flops, reason)
-    decision = Decision(problem, flops)
-    decision.shape, decision.ordinal = shape, a.get_device()
-    new = Meta(shape, row_major(shape), device=a.get_device())
+    written = Meta(shape, row_major(shape), device=a.get_device()) if out is None else meta(out)
     others = [c] if c is not None and (out is None or not same(c, out)) else []
-    decision.metas = (meta(a), meta(b), new if out is None else meta(out), *map(meta, others))
-    return decision
+    metas = (meta(a), meta(b), written, *map(meta, others))
+    return Decision(problem, flops, ordinal=a.get_device(), metas=metas, shape=shape)
 
 
 def same(c: Tensor, out: Tensor) -> bool:

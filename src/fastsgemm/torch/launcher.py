@@ -75,10 +75,8 @@ def _load() -> Any:
 def _connect(module: Any) -> None:
     """Tell the launcher of the driver, of PyTorch's streams, and whom to ask."""
     cuda = Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"  # absent in a build for the CPU
-    if cuda.exists():
-        module.set_up("libcuda.so.1", str(cuda), miss, products.prepare_to_pass_on, _renew)
-    else:
-        module.set_up(None, None, miss, products.prepare_to_pass_on, _renew)
+    libraries = ("libcuda.so.1", str(cuda)) if cuda.exists() else (None, None)
+    module.set_up(*libraries, miss, products.prepare_to_pass_on, _renew)
 
 
 def _imported(path: Path) -> Any:

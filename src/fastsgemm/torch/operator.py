@@ -154,11 +154,6 @@ def _fake(A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor
 _How = dict[str, Any]  # precision, batch_invariant and symmetric
 
 
-def _of_derivatives(how: _How) -> _How:
-    """Return how the derivatives of an operator are computed: as it was, but they are not symmetric."""
-    return {name: value for name, value in how.items() if name != "symmetric"}
-
-
 _PLAIN = (Tensor, torch.nn.Parameter)
 _TRANSPOSITIONS = ("TransposeBackward0", "PermuteBackward0", "TBackward0")  # nodes of the graph
 
@@ -240,7 +235,8 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         A, B, ctx.alpha, ctx.beta, _, how, ctx.view = inputs
-        ctx.how, ctx.dtypes = _of_derivatives(how), (A.dtype, B.dtype)
+        ctx.how = {name: value for name, value in how.items() if name != "symmetric"}  # derivatives are not
+        ctx.dtypes = A.dtype, B.dtype
         if ctx.view is not None:  # another view is saved: as long as this one is there, its gradient may be asked for
             with torch.enable_grad():
                 A, B = (A, A.mT) if ctx.view.of_a else (B.mT, B)

@@ -50,9 +50,8 @@ class Override:
         self._widens = ".dtype" in name
         self.original: Any  # the kernel that was there before, where Python's kernel is registered
         self._request = of_call(request, output="the output")
-        self._wish = (
-            fp32_precision if device == "cuda" and not self._widens else _no_wish
-        )  # it is about float32 factors
+        # The program's wish is about float32 factors.
+        self._wish = fp32_precision if device == "cuda" and not self._widens else _no_wish
         self._table: dict[Any, Decision] = {}
         self.decisions: dict[int, Decision] = {}  # by their number, which no other one gets later
         self._numbers = itertools.count()

@@ -55,10 +55,8 @@ class Switch:
     """
 
     def __init__(self, request: Request, only: tuple[str, ...], device: str) -> None:
-        self.precision, self.batch_invariant, self.only, self.device = (
-            request.precision, request.batch_invariant, only, device,
-        )  # fmt: skip
-        self._request = request
+        self._request, self.only, self.device = request, only, device
+        self.precision, self.batch_invariant = request.precision, request.batch_invariant
         # Whether the launcher's kernels take the place of PyTorch's, or Python's do.
         self._launched = device in _LAUNCHER_DEVICES and launcher.load()
         self._key = _DEVICES[device]
@@ -139,11 +137,9 @@ def _unseen() -> str:
     wrapper = getattr(sys.modules.get("torch._inductor.config"), "cpp_wrapper", False)
     packages = "torch._inductor.package.package" in sys.modules
     code = " and ".join(["inductor's C++ wrapper"] * bool(wrapper) + ["AOTInductor"] * packages)
-    return (
-        f"products in code of {code} are neither replaced nor counted: it calls PyTorch's kernels itself"
-        if code
-        else ""
-    )
+    if not code:
+        return ""
+    return f"products in code of {code} are neither replaced nor counted: it calls PyTorch's kernels itself"
 
 
 def _exists(form: str, key: str) -> bool:
