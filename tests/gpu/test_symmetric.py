@@ -237,15 +237,7 @@ def test_vmap_of_declared_results(torch, n, dims):
 
 def test_a_transpose_that_something_lies_before_or_watches(torch):
     """Its gradient goes its own way: a reversal, a hook, new memory by .data=, the negative bit."""
-
-    class Reversed(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return -0.3 * gradient
+    from gradient_reversal import Reversed
 
     def hooked(x):
         view = x.mT

@@ -12,6 +12,7 @@ import subprocesses
 torch = pytest.importorskip("torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch_products import A3, B3, C3, A, B, C, V, close, counted, enabled  # noqa: E402
 
 import fastsgemm.torch  # noqa: E402
 from fastsgemm.request import Request, resolve  # noqa: E402
@@ -19,26 +20,6 @@ from fastsgemm.torch import products  # noqa: E402
 from fastsgemm.torch.overrides import Override  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("on_host")
-
-A, B, C, V = torch.randn(3, 4), torch.randn(4, 5), torch.randn(3, 5), torch.randn(4)
-A3, B3, C3 = torch.randn(2, 3, 4), torch.randn(2, 4, 5), torch.randn(2, 3, 5)
-
-
-def enabled(**settings):
-    return fastsgemm.torch.enabled(device="cpu", **settings)
-
-
-def counted(turned):
-    """Return the calls by operator and reason."""
-    found = {}
-    for line in turned.report().lines:
-        key = f"{line.operator}: {line.reason}" if line.reason else line.operator
-        found[key] = found.get(key, 0) + line.calls
-    return found
-
-
-def close(found, wanted):
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 def product(a, b):

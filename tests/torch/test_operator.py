@@ -5,6 +5,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from gradient_reversal import Reversed  # noqa: E402
+
 import fastsgemm.torch  # noqa: F401, E402  (registers the operator)
 from fastsgemm import (  # noqa: E402
     DeviceMismatchError,
@@ -285,18 +287,6 @@ def by_products(monkeypatch):
         products, "multiply", lambda A, B, *more: (shapes.append((tuple(A.shape), tuple(B.shape))), real(A, B, *more))
     )
     return shapes
-
-
-class Reversed(torch.autograd.Function):
-    """Gradient reversal, as tensor-parallel copy regions have: it returns its input."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return -0.3 * gradient
 
 
 class ReversedView(Reversed):

@@ -5,11 +5,10 @@ import pytest
 torch = pytest.importorskip("torch")
 registry = pytest.importorskip("torch._native.registry")
 
-import fastsgemm.torch  # noqa: E402
+from torch_products import A, B, enabled  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("on_host")
 
-A, B = torch.randn(3, 4), torch.randn(4, 5)
 KEY = ("mm", "CPU")
 
 
@@ -35,10 +34,6 @@ def other(way):
         table.pop(KEY, None)
         table.pop("test", None)
     torch.testing.assert_close(torch.mm(A, B), torch.from_numpy(A.numpy() @ B.numpy()))
-
-
-def enabled():
-    return fastsgemm.torch.enabled(device="cpu")
 
 
 def replaced(turned):
