@@ -13,6 +13,7 @@ pytest.importorskip("jax")
 import jax as jax_
 import jax.numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
+from jax_programs import mesh_of_two
 
 import fastsgemm.jax
 from fastsgemm import DeviceMismatchError, blas, sgemm
@@ -286,11 +287,9 @@ def test_ssyrk(lower, traced):
 
 
 def test_gradients_on_a_mesh_with_explicit_axes():
-    if len(jax_.devices()) < 2:
-        pytest.skip("needs two devices")
+    mesh = mesh_of_two(AxisType.Explicit)
     generator = np.random.default_rng(15)
     a, b = normal(generator, 256, 192), normal(generator, 192, 128)
-    mesh = jax_.make_mesh((2,), ("x",), axis_types=(AxisType.Explicit,), devices=jax_.devices()[:2])
     whole, rows, columns = PartitionSpec(), PartitionSpec("x"), PartitionSpec(None, "x")
 
     def results(multiply, *operands):
@@ -312,10 +311,8 @@ def test_gradients_on_a_mesh_with_explicit_axes():
 
 
 def test_arrays_on_several_devices_need_jit():
-    if len(jax_.devices()) < 2:
-        pytest.skip("needs two devices")
+    mesh = mesh_of_two()
     a = normal(np.random.default_rng(16), 256, 256)
-    mesh = jax_.make_mesh((2,), ("x",), axis_types=(AxisType.Auto,), devices=jax_.devices()[:2])
     rows = jax_.device_put(a, jax_.sharding.NamedSharding(mesh, PartitionSpec("x")))
     for operands in ((rows, a), (a, rows)):
         with pytest.raises(DeviceMismatchError, match=r"jax\.jit\(fastsgemm\.sgemm\)"):
@@ -323,11 +320,9 @@ def test_arrays_on_several_devices_need_jit():
 
 
 def test_shard_map_on_two_devices():
-    if len(jax_.devices()) < 2:
-        pytest.skip("needs two devices")
+    mesh = mesh_of_two()
     generator = np.random.default_rng(11)
     a, b = normal(generator, 600, 500), normal(generator, 500, 400)
-    mesh = jax_.make_mesh((2,), ("x",), axis_types=(AxisType.Auto,))
     rows, whole = PartitionSpec("x"), PartitionSpec()
     f = jax_.jit(jax_.shard_map(sgemm, mesh=mesh, in_specs=(rows, whole), out_specs=rows))
     wanted = np.concatenate([np.asarray(sgemm(a[:300], b)), np.asarray(sgemm(a[300:], b))])
@@ -338,9 +333,7 @@ def test_shard_map_on_two_devices():
 
 @pytest.mark.parametrize("multiply", [sgemm, lambda a, b: jnp.matmul(a, b, precision="highest")])
 def test_xla_divides_a_product_with_shardings(multiply):
-    if len(jax_.devices()) < 2:
-        pytest.skip("needs two devices")
-    mesh = jax_.make_mesh((2,), ("x",), axis_types=(AxisType.Auto,), devices=jax_.devices()[:2])
+    mesh = mesh_of_two()
     a = normal(np.random.default_rng(12), 256, 256)
     rows, columns = (
         jax_.device_put(a, jax_.sharding.NamedSharding(mesh, spec))

@@ -7,10 +7,9 @@ import pytest
 
 pytest.importorskip("jax")
 
-import jax
 import jax.numpy as jnp
+from jax_programs import calls, lowered
 
-import fastsgemm.jax
 from fastsgemm import sgemm
 from fastsgemm.errors import MissingExtraError
 from fastsgemm.jax import launcher
@@ -33,9 +32,7 @@ def test_a_description_has_what_xla_reads():
 
 def test_the_kernel_takes_the_operands_and_results_of_the_call():
     a = jnp.ones((8, 8))
-    with fastsgemm.jax.lowering_for("sm_90"):
-        lowered = jax.jit(lambda a, b, c: sgemm(a, b, 0.5, 2.0, c)).trace(a, a, a).lower(lowering_platforms=("cuda",))
-    (call,) = [line for line in lowered.as_text().splitlines() if launcher.TARGET in line]
+    (call,) = calls(lowered(lambda a, b, c: sgemm(a, b, 0.5, 2.0, c), a, a, a))
     name = re.search(r'[{ ]name = "(\w+)"', call)[1]
     entry = re.search(rf"\.entry {name}\((.*?)\)", call)[1]
     assert entry.count(".param .u64") == entry.count(".param") == call.count("%arg") + 1

@@ -12,6 +12,7 @@ pytest.importorskip("jax")
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax_programs import TARGET, array, lowered, mesh_of_two
 
 import fastsgemm.jax
 from fastsgemm import sgemm
@@ -19,20 +20,14 @@ from fastsgemm.errors import DeviceMismatchError
 from fastsgemm.jax import partitioning, product
 from fastsgemm.request import resolve
 
-OURS, DIVIDED = "@__gpu$xla.gpu.ptx", "CustomSPMDPartitioning"
+DIVIDED = "CustomSPMDPartitioning"
 NAMED = SimpleNamespace(axis_names=("x", "y"), size=2)  # as much of a mesh as is looked at
 ROWS, COLUMNS, WHOLE = PartitionSpec("x"), PartitionSpec(None, "x"), PartitionSpec()
 
 
 @pytest.fixture
 def mesh():
-    if len(jax.devices()) < 2:
-        pytest.skip("needs two devices, or XLA_FLAGS=--xla_force_host_platform_device_count=2")
-    return jax.make_mesh((2,), ("x",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
-
-
-def array(*shape):
-    return jnp.asarray(np.random.default_rng(sum(shape)).standard_normal(shape), jnp.float32)
+    return mesh_of_two()
 
 
 A, B, C = array(64, 32), array(32, 48), array(64, 48)
@@ -77,27 +72,22 @@ def test_an_old_c_is_added_once(mesh):
     np.testing.assert_allclose(f(a, b, C, jnp.float32(2.0)), wanted, rtol=1e-4, atol=1e-4)
 
 
-def lowered(function, *operands):
-    with fastsgemm.jax.lowering_for("sm_90"):
-        return function.trace(*operands).lower(lowering_platforms=("cuda",)).as_text()
-
-
 def highest(a, b):
     return jnp.matmul(a, b, precision="highest")
 
 
 def test_a_program_with_shardings_asks_for_shares(mesh):
     sharded = jax.device_put(A, NamedSharding(mesh, ROWS))
-    assert DIVIDED in lowered(jax.jit(sgemm), sharded, B)
+    assert DIVIDED in lowered(sgemm, sharded, B)
     with fastsgemm.jax.enabled() as on:
-        assert DIVIDED in lowered(jax.jit(highest), sharded, B)
+        assert DIVIDED in lowered(highest, sharded, B)
     assert on.report().passed_on == ()
 
 
 def test_a_symmetric_result_is_not_divided(mesh):
     a = array(64, 64)
     sharded = jax.device_put(a, NamedSharding(mesh, ROWS))
-    assert DIVIDED not in lowered(jax.jit(lambda a, b: sgemm(a, b, symmetric=True)), sharded, a)
+    assert DIVIDED not in lowered(lambda a, b: sgemm(a, b, symmetric=True), sharded, a)
 
 
 @pytest.mark.parametrize("batched", [(0, None), (None, 0), (0, 0), (1, None), (None, 1), (2, 0)])
@@ -105,29 +95,29 @@ def test_a_batch_of_symmetric_results(batched):
     given = [array(16, 16) if axis is None else array(3, 16, 16) for axis in batched]
     operands = [x if axis is None else jnp.moveaxis(x, 0, axis) for x, axis in zip(given, batched, strict=True)]
     f = jax.vmap(lambda a, b: sgemm(a, b, symmetric=True), batched)
-    text = lowered(jax.jit(f), *operands)
-    assert OURS in text and "stablehlo.while" not in text  # a batch, not one after the other
+    text = lowered(f, *operands)
+    assert TARGET in text and "stablehlo.while" not in text  # a batch, not one after the other
     np.testing.assert_allclose(jax.jit(f)(*operands), np.matmul(*given), rtol=1e-4, atol=1e-4)
 
 
 def test_symmetric_results_of_one_element():
     a, b = array(5, 1, 7), array(7, 1)
     f = jax.jit(lambda a, b: sgemm(a, b, symmetric=True))
-    for one in (f, jax.jit(jax.vmap(f, (0, None)))):
-        assert lowered(one, a, b).count(OURS) == 1
+    for one in (f, jax.vmap(f, (0, None))):
+        assert lowered(one, a, b).count(TARGET) == 1
     np.testing.assert_allclose(f(a, b), np.matmul(a, b), rtol=1e-4, atol=1e-4)
 
 
 def test_an_exported_program_is_left_to_xla(mesh):
     def exported(f):
-        allowed = jax.export.DisabledSafetyCheck.custom_call(OURS.removeprefix("@"))
+        allowed = jax.export.DisabledSafetyCheck.custom_call(TARGET.removeprefix("@"))
         with fastsgemm.jax.lowering_for("sm_90"):
             f = jax.jit(f, in_shardings=(NamedSharding(mesh, ROWS), None))
             return jax.export.export(f, platforms=["cuda"], disabled_checks=[allowed])(A, B).mlir_module()
 
-    assert OURS in exported(sgemm)  # of gathered operands
+    assert TARGET in exported(sgemm)  # of gathered operands
     with fastsgemm.jax.enabled() as on:
-        assert OURS not in exported(highest)
+        assert TARGET not in exported(highest)
     assert [line.reason for line in on.report().passed_on] == ["XLA partitions the program and cannot be told how"]
 
 
@@ -152,7 +142,7 @@ def test_what_is_partitioned(context, partitioned, known):
 
 
 def test_within_shard_map_nothing_is_to_be_divided(mesh):
-    f = jax.jit(jax.shard_map(sgemm, mesh=mesh, in_specs=(ROWS, WHOLE), out_specs=ROWS))
+    f = jax.shard_map(sgemm, mesh=mesh, in_specs=(ROWS, WHOLE), out_specs=ROWS)
     text = lowered(f, A, B)
     assert DIVIDED not in text
     assert "(tensor<32x32xf32>, tensor<32x48xf32>) -> tensor<32x48xf32>" in text
@@ -166,13 +156,13 @@ def test_where_some_axes_are_manual_xla_is_not_asked(count):
     mesh = jax.make_mesh(shape, ("x", "y"), axis_types=kinds, devices=jax.devices()[:count])
 
     def within(function):
-        return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=(ROWS, WHOLE), out_specs=ROWS, axis_names={"x"}))
+        return jax.shard_map(function, mesh=mesh, in_specs=(ROWS, WHOLE), out_specs=ROWS, axis_names={"x"})
 
     text = lowered(within(sgemm), A, B)
-    assert OURS in text and DIVIDED not in text
+    assert TARGET in text and DIVIDED not in text
     with fastsgemm.jax.enabled() as on:
         text = lowered(within(lambda a, b: jnp.matmul(a, b, precision="highest")), A, B)
-    assert DIVIDED not in text and (OURS in text) == (count == 1)
+    assert DIVIDED not in text and (TARGET in text) == (count == 1)
     assert len(on.report().passed_on) == (count == 2)
 
 
@@ -187,9 +177,7 @@ def test_arrays_on_several_devices_need_jit(mesh):
 @pytest.fixture
 def explicit():
     """A mesh as ``jax.make_mesh`` makes it by default."""
-    if len(jax.devices()) < 2:
-        pytest.skip("needs two devices, or XLA_FLAGS=--xla_force_host_platform_device_count=2")
-    mesh = jax.make_mesh((2,), ("x",), axis_types=(AxisType.Explicit,), devices=jax.devices()[:2])
+    mesh = mesh_of_two(AxisType.Explicit)
     with jax.set_mesh(mesh):
         yield mesh
 
@@ -232,7 +220,7 @@ def test_explicit_axes_for_cuda(explicit):
     b = jax.device_put(B, NamedSharding(explicit, WHOLE))
     for multiply in (sgemm, highest):
         with fastsgemm.jax.enabled() as on:
-            text = lowered(jax.jit(jax.grad(lambda a, b, f=multiply: (f(a, b) ** 2).sum(), (0, 1))), a, b)
+            text = lowered(jax.grad(lambda a, b, f=multiply: (f(a, b) ** 2).sum(), (0, 1)), a, b)
         assert text.count(f"@{DIVIDED}") == 3 and on.report().passed_on == ()
 
 

@@ -11,6 +11,7 @@ pytest.importorskip("jax")
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
+from jax_programs import TARGET, array, calls, lowered
 
 import fastsgemm
 import fastsgemm.jax
@@ -27,25 +28,8 @@ from fastsgemm.errors import (
 )
 from fastsgemm.jax import lowering, product
 
-TARGET = "__gpu$xla.gpu.ptx"
-H100 = "sm_90"
-
-
-def array(*shape):
-    return jnp.asarray(np.random.default_rng(sum(shape)).standard_normal(shape), jnp.float32)
-
-
 A, B, C = array(6, 7), array(7, 5), array(6, 5)
 float64 = partial(np.asarray, dtype=np.float64)
-
-
-def lowered(function, *operands, device=H100, **options):
-    with fastsgemm.jax.lowering_for(device):
-        return jax.jit(function, **options).trace(*operands).lower(lowering_platforms=("cuda",)).as_text()
-
-
-def calls(text):
-    return [line for line in text.splitlines() if f"@{TARGET}" in line]
 
 
 # Values, on the host
@@ -368,7 +352,7 @@ def test_the_derivative_has_no_rung():
 
 
 def test_export():
-    check = jax.export.DisabledSafetyCheck.custom_call(TARGET)
+    check = jax.export.DisabledSafetyCheck.custom_call(TARGET.removeprefix("@"))
     with fastsgemm.jax.lowering_for("NVIDIA H200"):
         exported = jax.export.export(jax.jit(sgemm), platforms=["cuda"], disabled_checks=[check])(A, B)
         assert TARGET in exported.mlir_module()

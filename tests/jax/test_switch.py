@@ -13,12 +13,12 @@ pytest.importorskip("jax")
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax_programs import TARGET, calls, lowered
 
 import fastsgemm.jax
 from fastsgemm.errors import MissingExtraError, PrecisionError
 from fastsgemm.jax import switch
 
-TARGET = "@__gpu$xla.gpu.ptx"
 A, B = jnp.ones((64, 32)), jnp.ones((32, 48))
 highest = partial(jnp.dot, precision="highest")
 of_halves = partial(highest, preferred_element_type=np.float32)
@@ -28,11 +28,6 @@ of_halves = partial(highest, preferred_element_type=np.float32)
 def _off_afterwards():
     yield
     fastsgemm.jax.disable()
-
-
-def lowered(function, *operands):
-    with fastsgemm.jax.lowering_for("sm_90"):
-        return jax.jit(function).trace(*operands).lower(lowering_platforms=("cuda",)).as_text()
 
 
 def replaced(function, *operands):
@@ -121,7 +116,7 @@ def test_the_default_precision(value, count):
 
 def test_a_transposed_operand_is_read_where_it_lies():
     with fastsgemm.jax.enabled():
-        (call,) = [line for line in lowered(lambda a, b: highest(a, b.T), A, B.T).splitlines() if TARGET in line]
+        (call,) = calls(lowered(lambda a, b: highest(a, b.T), A, B.T))
     assert "(%arg0, %arg1)" in call
     assert call.rpartition(" : ")[2] == "(tensor<64x32xf32>, tensor<48x32xf32>) -> tensor<64x48xf32>"
 
@@ -139,8 +134,8 @@ def test_a_transposed_operand_is_read_where_it_lies():
 )  # fmt: skip
 def test_an_operand_by_itself_transposed_is_read_once(function, operands):
     with fastsgemm.jax.enabled():
-        calls = [line for line in lowered(function, jnp.ones((2048, 2048))).splitlines() if TARGET in line]
-    assert calls[0].rpartition(" : ")[2].startswith(f"{operands} -> ")
+        first, *_ = calls(lowered(function, jnp.ones((2048, 2048))))
+    assert first.rpartition(" : ")[2].startswith(f"{operands} -> ")
 
 
 def test_the_gradient_of_a_second_factor_lies_as_jax_transposes_it():
@@ -148,7 +143,7 @@ def test_the_gradient_of_a_second_factor_lies_as_jax_transposes_it():
         return jax.grad(lambda b: (highest(a, b) ** 2).sum())(b)
 
     with fastsgemm.jax.enabled():
-        forward, back = [line for line in lowered(f, A, B).splitlines() if TARGET in line]
+        forward, back = calls(lowered(f, A, B))
     assert "result_layouts = [dense<[1, 0]>" in forward
     assert back.endswith("(tensor<64x48xf32>, tensor<64x32xf32>) -> tensor<48x32xf32>")
     assert "result_layouts = [dense<[0, 1]>" in back
