@@ -12,8 +12,12 @@ from fastsgemm.rungs import IEEE, RUNGS, find
 RAGGED = Problem(67, 45, 129)
 
 
+def on_the_host(rung, a, b, c):
+    sgemm(a, b, C=c, rung=rung)
+
+
 def test_on_the_host_there_is_one_product(on_host):
-    with contenders.on_host(RAGGED, sgemm) as place:
+    with contenders.on_host(RAGGED, on_the_host) as place:
         [product] = place.products
         assert product.name == "NumPy"
         np.testing.assert_array_equal(place.result(product.work), place.a @ place.b)
@@ -21,17 +25,17 @@ def test_on_the_host_there_is_one_product(on_host):
 
 @pytest.mark.parametrize("problem", [Problem(5, 6, 7, "TN"), Problem(1, 6, 7, "TT"), Problem(5, 1, 7, "NT")], ids=str)
 def test_a_ladder_has_the_layout_that_was_asked_for(on_host, problem):
-    with contenders.on_host(problem, sgemm) as place:  # a matrix of one line is both row- and column-major
+    with contenders.on_host(problem, on_the_host) as place:  # a matrix of one line is both row- and column-major
         assert timed_ladder.climb(place).layout == problem.layout
 
 
 def test_what_a_product_forgets_to_write_is_nan(on_host):
-    with contenders.on_host(RAGGED, sgemm) as place:
+    with contenders.on_host(RAGGED, on_the_host) as place:
         assert np.isnan(place.result(lambda: None)).all()
 
 
 def test_on_the_host_a_rung_is_an_error(on_host):
-    with pytest.raises(NoDriverError, match="3 smem_tiled"), contenders.on_host(RAGGED, sgemm, [find(3)]):
+    with pytest.raises(NoDriverError, match="3 smem_tiled"), contenders.on_host(RAGGED, on_the_host, [find(3)]):
         pass
 
 
@@ -43,7 +47,7 @@ def test_the_host_times_are_medians_in_milliseconds(on_host, monkeypatch):
     def work():
         clock.now += next(seconds)
 
-    with contenders.on_host(RAGGED, sgemm) as place:
+    with contenders.on_host(RAGGED, on_the_host) as place:
         assert place.medians([work]) == [pytest.approx(4.0)]
 
 
@@ -62,7 +66,10 @@ def test_without_a_driver_there_is_no_device(no_driver):
 
 def test_what_does_not_fit_into_memory_is_refused(monkeypatch, on_host):
     monkeypatch.setattr(operands, "_available", lambda: 1e6)
-    with pytest.raises(ShapeError, match="choose a smaller size"), contenders.on_host(Problem(1000, 1000, 1000), sgemm):
+    with (
+        pytest.raises(ShapeError, match="choose a smaller size"),
+        contenders.on_host(Problem(1000, 1000, 1000), on_the_host),
+    ):
         pass
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastsgemm import __version__, device, preparation, rungs, settings
+from fastsgemm import __version__, device, host, preparation, rungs, settings
 from fastsgemm.command_line import bars, info
 from fastsgemm.command_line import bench_command as bench
 from fastsgemm.errors import CompileError, ConfigError, DeviceError, FastsgemmError, ShapeError, UnknownRungError
@@ -18,6 +18,7 @@ from fastsgemm.jit import cache
 from fastsgemm.measure import contenders, stored_run, timed_ladder
 from fastsgemm.problem import WRITTEN, Problem, parse, require_float32
 from fastsgemm.progress import say, show
+from fastsgemm.request import resolve
 from fastsgemm.rungs import PRECISIONS, RUNGS, Rung
 from fastsgemm.tuning.command import DESCRIPTION, add_options, tune_as_asked
 from fastsgemm.tuning.plan import tunable
@@ -33,12 +34,17 @@ _ERROR = 2  # exit code for an error of the caller or the machine
 _WRONG_RESULT = 1  # exit code
 
 
+def _on_host(rung: Rung | None, a: Any, b: Any, c: Any) -> None:
+    """Compute C = A @ B by NumPy, whatever FASTSGEMM_DEVICE says."""
+    host.sgemm(resolve(rung), a, b, c, 1.0, 0.0, backend="host")
+
+
 def _climb(place: str, problem: Problem | None, chosen: Sequence[Rung], tried: Mapping[str, int]) -> Ladder | Table:
     """Run the ladder on the host, on a device of this machine or on a simulated one, with the constants to try."""
     if place.lower() == "host":
         if tried:
             raise DeviceError("--config tries constants of kernels, which do not run on the host; add --device sim")
-        with contenders.on_host(problem or DEFAULT_SIZE, chosen) as contestants:
+        with contenders.on_host(problem or DEFAULT_SIZE, _on_host, chosen) as contestants:
             return timed_ladder.climb(contestants)
     if tried and not chosen:
         raise ConfigError("--config names constants of one kernel; name that, too, as in --rung blocktile_2d")

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from fastsgemm import device, host
+from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.call.driver import multiply
 from fastsgemm.config import Config
@@ -31,6 +30,8 @@ _HOST_SECONDS = 0.5  # for which a product on the host is timed, about
 _COPIES = 4.0  # memory of a ladder, in float32 copies of A, B and C: the values, the float64 reference
 _HOST_FLOPS = 10**13  # limit of a product on the host: minutes on two cores, and Ctrl-C cannot interrupt NumPy
 _ONE, _ZERO = 1.0, 0.0  # alpha and beta
+
+HostProduct = Callable[[Rung | None, np.ndarray, np.ndarray, np.ndarray], object]  # C = A @ B on the host, by a rung
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,8 @@ def _product(
 
 
 @contextmanager
-def on_host(problem: Problem, rungs: Sequence[Rung] = ()) -> Iterator[Contenders]:
-    """Prepare the operands and NumPy's product on the host. `sgemm` raises an error if a rung is named there.
+def on_host(problem: Problem, multiply: HostProduct, rungs: Sequence[Rung] = ()) -> Iterator[Contenders]:
+    """Prepare the operands and NumPy's product, which `multiply` computes; it raises an error if a rung is named.
 
     Raises
     ------
@@ -157,7 +158,7 @@ def on_host(problem: Problem, rungs: Sequence[Rung] = ()) -> Iterator[Contenders
         work()
         return c
 
-    work = partial(host.sgemm, resolve(named), a, b, c, _ONE, _ZERO, backend="host")
+    work = partial(multiply, named, a, b, c)
     work()
     yield Contenders(
         problem=problem,
