@@ -58,9 +58,9 @@ def divided(rung: Rung, config: Config, problem: Problem, device_info: DeviceInf
     """Return the config with every SPLIT_K that the cost model considers, and the partial accumulators of a choice."""
     if not rung.splits:
         return [config]
-    seen, fitted = variants.with_swap_ab(rung, problem), database.fitted(device_info.arch)
+    seen = variants.with_swap_ab(rung, problem)
     parts = (config.replace(SPLIT_K=count) for count in cost_model.splits(config, seen, device_info.multiprocessors))
-    return [partial_accumulators.shortened(one, seen, device_info.shared_limit, fitted) for one in parts]
+    return [partial_accumulators.shortened(one, problem.K, device_info.shared_limit) for one in parts]
 
 
 def suited(rungs: list[Rung], problem: Problem) -> list[Rung]:

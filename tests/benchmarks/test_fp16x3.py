@@ -12,7 +12,8 @@ import peers
 import pytest
 
 from fastsgemm import device, sgemm, split
-from fastsgemm.heuristics import fp16x3
+from fastsgemm.geometry.variants import dense_operands
+from fastsgemm.heuristics.choice import choose
 from fastsgemm.measure.problem_sets import LAYOUTS, NAMED, large
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.measure.versus import Versus, errors_against_float64
@@ -69,15 +70,20 @@ def test_sample(group, number, sample, torch, stopwatch, measured, reported):
         peers.cublas(torch, a, b, theirs, tf32=False),
     ]
     ms, ieee_ms, cublas_ms = stopwatch.medians(works, _SECONDS[group] if measured else 0.0, _FLUSHES)
-    choice = fp16x3.choose(device.info_of(gpu), sample.call.problem, resolve(precision="fp16x3"))
+    choice = choose(gpu, resolve(precision="fp16x3"), *sample.described)
     errors = [*map(errors_against_float64(torch, a, b, _CHECKED), (c, plain, theirs))]
     assert errors[0] <= max(1.05 * errors[1], 2.0**-23)
     row = {
-        "problem": str(sample), "config": str(choice.tile), "why": choice.why, "predicted_ms": choice.ms,
+        "problem": str(sample), "config": tile_of(choice), "why": choice.why, "predicted_ms": choice.ms,
         "ms": ms, "ieee_ms": ieee_ms, "cublas_ms": cublas_ms, "times_cublas": cublas_ms / ms,
         "times_ieee": ieee_ms / ms, "error": errors[0], "ieee_error": errors[1], "cublas_error": errors[2],
     }  # fmt: skip
     reported(group, lambda: ms / 1e3, 1).extra_info.update(row)
+
+
+def tile_of(choice):
+    """Return the config of rung 11 as a row has it."""
+    return str(choice.config if choice.tensor_cores else None)
 
 
 @pytest.mark.parametrize("n", SQUARES)
@@ -101,11 +107,10 @@ def test_pre_split(M, n, torch, stopwatch, measured, reported):
     works = [lambda: sgemm(a, weight, C=c, precision="fp16x3"), peers.cublas(torch, a, b, theirs, tf32=False)]
     ms, cublas_ms = stopwatch.medians(works, 0.2 if measured else 0.0, _FLUSHES)
     least = max(4e-9 * n * n / _READ_TB_S, 2e-9 * M * n * n / _TFLOPS)
-    choice = fp16x3.choose(
-        device.info_of(device.open_gpu(0)), Problem(M, n, n), Request(precision="fp16x3", split=(False, True))
-    )
+    request = Request(precision="fp16x3", split=(False, True))
+    choice = choose(device.open_gpu(0), request, *dense_operands(Problem(M, n, n)))
     row = {
-        "M": M, "n": n, "config": str(choice.tile), "ms": ms, "cublas_ms": cublas_ms,
+        "M": M, "n": n, "config": tile_of(choice), "ms": ms, "cublas_ms": cublas_ms,
         "times_cublas": cublas_ms / ms, "times_least": ms / least, "error": errors_against_float64(torch, a, b)(c),
     }  # fmt: skip
     reported("fp16x3 pre-split", lambda: ms / 1e3, 1).extra_info.update(row)

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastsgemm import sgemm, split
-from fastsgemm.device import info_of
 from fastsgemm.geometry import fp16x3 as geometry
-from fastsgemm.heuristics.fp16x3 import choose
+from fastsgemm.geometry.variants import dense_operands
+from fastsgemm.heuristics.choice import choose
 from fastsgemm.problem import Problem
 from fastsgemm.request import resolve
 
@@ -71,7 +71,7 @@ def test_every_layout_with_alpha_and_beta(torch, normal, shape):
 def test_no_element_is_left_out_and_c_is_not_read(torch, gpu, normal):
     for (M, N, K), split_sides in itertools.product(SHAPES, ("", "A", "B", "AB")):
         # Named, because an operand that was split beforehand may get another config, and so other bits.
-        how = HOW | {"config": choose(info_of(gpu), Problem(M, N, K), resolve("fp16x3")).tile}
+        how = HOW | {"config": choose(gpu, resolve("fp16x3"), *dense_operands(Problem(M, N, K))).config}
         a, b = normal(M, K), normal(K, N)
         C = torch.full((M, N), float("nan"), device="cuda")
         A = split(a, "A") if "A" in split_sides else a
