@@ -1,12 +1,9 @@
 """`sgemm` and the switch in programs that XLA runs on a device: the bits of the same call outside, and gradients."""
 
-import os
-import subprocess
-import sys
-import threading
-
 import numpy as np
 import pytest
+import subprocesses
+from in_threads import run_all
 
 pytest.importorskip("jax")
 
@@ -223,11 +220,7 @@ def test_two_threads():
         for _ in range(200):
             results[which] = f(*operands[which])
 
-    threads = [threading.Thread(target=work, args=(which,)) for which in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_all(work, 2)
     for result, right in zip(results, wanted, strict=True):
         np.testing.assert_array_equal(bits(result), bits(right))
 
@@ -247,11 +240,7 @@ assert (np.asarray(result) == np.asarray(sgemm(p, p) + p)).all()
 
 @pytest.mark.parametrize("flags", ["", "--xla_gpu_enable_command_buffer="])
 def test_with_and_without_command_buffers(flags):
-    environment = os.environ | {"XLA_FLAGS": flags, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=900, env=environment
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
+    subprocesses.run(PROGRAM, timeout=900, XLA_FLAGS=flags, XLA_PYTHON_CLIENT_PREALLOCATE="false")
 
 
 @pytest.mark.parametrize("how", [{}, {"precision": "fp16x3"}, {"batch_invariant": True}], ids=str)

@@ -1,8 +1,7 @@
 """A known call on tensors, beside the same call on the general way: bits, memory, devices, threads and graphs."""
 
-import threading
-
 import pytest
+from in_threads import run_all
 
 from fastsgemm import gemm, sgemm
 from fastsgemm.call import arrays
@@ -92,13 +91,11 @@ def test_a_thread_that_has_not_used_cuda(torch, nothing_else):
     torch.cuda.synchronize()
     nothing_else()
 
-    def work():
+    def work(i):
         contexts.append(int(driver.cuCtxGetCurrent()[1]))
         found.extend([sgemm(A, A, C=C), sgemm(A, A)])
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    run_all(work, 1)
     assert contexts == [0] and len(found) == 2
     assert all(torch.equal(each, wanted) for each in found)
 

@@ -1,9 +1,8 @@
 """Several threads, several devices, and threads that have never used CUDA."""
 
-import threading
-
 import numpy as np
 import pytest
+from in_threads import run_all
 
 from fastsgemm import VectorizedConfig, device, sgemm
 from fastsgemm.call.arrays import DeviceArray
@@ -11,26 +10,6 @@ from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import DeviceMismatchError
 
 pytestmark = pytest.mark.gpu
-
-
-def run_all(work, count):
-    """Run `work(i)` in `count` threads that start together; raise what any of them raised."""
-    barrier, failed = threading.Barrier(count), []
-
-    def body(i):
-        barrier.wait()
-        try:
-            work(i)
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=body, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """fastsgemm.torch on a device: values, streams, threads, graphs and compiled code with the switch on."""
 
-import threading
-
 import pytest
+from in_threads import run_all
 
 torch = pytest.importorskip("torch")
 
@@ -91,16 +90,12 @@ def test_threads():
     a, b = whole(64, 64), whole(64, 64)
     wanted, found = a.double() @ b.double(), []
 
-    def work():
+    def work(i):
         for _ in range(50):
             found.append(torch.mm(a, b))
 
     with fastsgemm.torch.enabled() as switch:
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_all(work, 4)
     assert all(torch.equal(each.double(), wanted) for each in found)
     assert 190 <= switch.report().calls <= 200  # threads that count at the same time may lose one
 

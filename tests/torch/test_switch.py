@@ -1,17 +1,15 @@
 """The switch: what it replaces, what it passes on and why, and that everything else is as PyTorch has it."""
 
 import gc
-import os
-import subprocess
-import sys
-import threading
 import weakref
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import subprocesses
 from cuda.bindings import driver
+from in_threads import run_all
 
 torch = pytest.importorskip("torch")
 
@@ -267,7 +265,7 @@ if hasattr(matmul, "fp32_precision"):
     matmul.fp32_precision = "ieee"
     assert not allowed()
 """
-    subprocess.run([sys.executable, "-c", program], check=True)
+    subprocesses.run(program)
 
 
 class TestTurning:
@@ -329,11 +327,7 @@ class TestTurning:
 
     def test_all_threads(self):
         with enabled() as turned:
-            threads = [threading.Thread(target=lambda: A @ B) for _ in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            run_all(lambda i: A @ B, 4)
         assert turned.report().calls == 4
 
 
@@ -650,5 +644,4 @@ switch._DEVICES = {"cuda": "CPU", "cpu": "CPU"}
 fastsgemm.torch.enable()
 fastsgemm.torch.disable()
 """
-    environment = {**os.environ, "FASTSGEMM_LAUNCHER": "off"}
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, env=environment)
+    subprocesses.run(program, FASTSGEMM_LAUNCHER="off", PYTHONWARNINGS="ignore")
