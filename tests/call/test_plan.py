@@ -1,11 +1,11 @@
 """Plans: what reaches the driver, and what is said when it refuses."""
 
 import itertools
-import threading
 
 import numpy as np
 import pytest
 from cuda.bindings import driver
+from in_threads import run_all
 from python_kernels import PythonKernel
 
 from fastsgemm import BlockConfig, sgemm
@@ -76,17 +76,14 @@ def test_threads_that_share_a_plan_do_not_mix_their_arguments(device, on_device,
     operands = [(random(6, 8), random(8, 5)) for _ in range(4)]
     wrong = []
 
-    def work(a, b):
+    def work(i):
+        a, b = operands[i]
         A, B, C = on_device(a), on_device(b), on_device(np.empty((6, 5), np.float32))
         for _ in range(50):
             sgemm(A, B, C=C, **HOW)
             wrong.extend([1] * (not np.allclose(C.values, a @ b, rtol=1e-5, atol=1e-5)))
 
-    threads = [threading.Thread(target=work, args=each) for each in operands]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_all(work, 4)
     assert not wrong and len(device.launched) == 200
 
 

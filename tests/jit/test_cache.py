@@ -5,11 +5,11 @@ import hashlib
 import os
 import subprocess
 import sys
-import threading
 import warnings
 
 import pytest
 from cuda.bindings import nvrtc
+from in_threads import run_all
 
 from fastsgemm.config import BlockConfig
 from fastsgemm.geometry.variants import Variant
@@ -230,17 +230,7 @@ def test_an_upgraded_driver_keeps_the_kernels(folder, compiled, right, monkeypat
 
 def test_threads_that_want_one_kernel_compile_it_once(folder, compiled, right):
     found = []
-    barrier = threading.Barrier(8)
-
-    def want():
-        barrier.wait()
-        found.append(compiler.cubin(TEXT, "naive", "sm_90"))
-
-    threads = [threading.Thread(target=want) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_all(lambda i: found.append(compiler.cubin(TEXT, "naive", "sm_90")), 8)
     assert found == [right] * 8
     assert compiled == ["naive"]
 

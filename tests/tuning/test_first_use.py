@@ -7,6 +7,7 @@ import warnings
 from contextlib import contextmanager
 
 import pytest
+from in_threads import run_all
 from msgspec import structs
 
 from fastsgemm import device, rungs
@@ -264,15 +265,11 @@ def test_threads_wait_for_the_one_that_tunes(gpu, evaluator, monkeypatch):
     evaluating = tuner.evaluating
     monkeypatch.setattr(tuner, "evaluating", lambda opened: made.append(opened) or evaluating(opened))
 
-    def call():
+    def call(i):
         open_device()
         known.append(knowledge.knows(gpu))
 
-    threads = [threading.Thread(target=call) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_all(call, 4)
     assert known == [True] * 4 and made == [gpu]
 
 
