@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from exported import Exported
 
 from fastsgemm import device as machine
 from fastsgemm import sgemm
@@ -21,19 +22,6 @@ from fastsgemm.errors import (
     OperandError,
 )
 from fastsgemm.geometry.layout import Meta
-
-
-class Exported:
-    """An array with DLPack and nothing else."""
-
-    def __init__(self, values):
-        self._values = values
-
-    def __dlpack_device__(self):
-        return self._values.__dlpack_device__()
-
-    def __dlpack__(self, **options):
-        return self._values.__dlpack__(**options)
 
 
 class Pointing:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from fastsgemm import device
+from fastsgemm import device, sgemm
 from fastsgemm.call import product
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.problem import Problem
@@ -90,6 +90,26 @@ def jax():
     if found.default_backend() != "gpu":
         pytest.skip("this JAX sees no device")
     return found
+
+
+@pytest.fixture
+def differing(torch):
+    """Return a function that repeats a call a hundred times beside another one and counts what has other bits."""
+
+    def count(call, other):
+        first = call()
+        beside, big = torch.cuda.Stream(), torch.randn(2048, 2048, device="cuda")
+        torch.cuda.synchronize()
+        different = torch.zeros((), device="cuda", dtype=torch.int64)
+        for _ in range(100):
+            with torch.cuda.stream(beside):
+                sgemm(big, big)
+                other()
+            different += (call() != first).sum()
+        torch.cuda.synchronize()
+        return different.item()
+
+    return count
 
 
 @pytest.fixture

@@ -2,24 +2,12 @@
 
 import numpy as np
 import pytest
+from exported import Exported
 
 from fastsgemm import sgemm, split
 from fastsgemm.errors import DeviceMismatchError, DTypeError, OperandError, OverlapError
 
 pytestmark = pytest.mark.gpu
-
-
-class Exported:
-    """A CUDA array with DLPack and nothing else."""
-
-    def __init__(self, array):
-        self._array = array
-
-    def __dlpack_device__(self):
-        return self._array.__dlpack_device__()
-
-    def __dlpack__(self, **options):
-        return self._array.__dlpack__(**options)
 
 
 class Pointing:
