@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fastsgemm.switches.periods import Block, Periods
+from fastsgemm.switches.periods import Block, Period, Periods
 
 
 class Switch:
@@ -98,6 +98,8 @@ def test_what_is_refused_changes_nothing(periods):
         periods.refuse = True
         with pytest.raises(ZeroDivisionError):
             Block(periods, Switch).__enter__()
+        with pytest.raises(ZeroDivisionError):
+            periods.begin(Period(Switch()))
         with pytest.raises(ZeroDivisionError):
             periods.set(Switch())
         periods.refuse = False

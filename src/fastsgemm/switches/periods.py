@@ -45,7 +45,7 @@ class Periods(Generic[S]):
     def set(self, new: S | None) -> None:
         """Change the settings of the block that this thread is in, or else of the process."""
         with self._uninterrupted():
-            period = next(self._of_this_thread(), self.process)
+            period = _last_of_this_thread(self.blocks, self.process)
             before, period.switch = period.switch, new
             try:
                 self._turn_if_needed()
@@ -57,7 +57,11 @@ class Periods(Generic[S]):
         """Let the settings of a block hold."""
         with self._uninterrupted():
             self.blocks.append(period)
-            self._turn_if_needed()
+            try:
+                self._turn_if_needed()
+            except BaseException:
+                self.blocks.remove(period)
+                raise
 
     def end(self, period: Period[S]) -> None:
         """Let the settings hold again that are those without this block. Nothing happens if it has ended."""
@@ -67,13 +71,9 @@ class Periods(Generic[S]):
                 self._turn_if_needed()
 
     def last_of(self, block: Block[S]) -> Period[S]:
-        """Return the period of this block that ends first: that of this thread, where it has begun one."""
-        mine = (period for period in self._of_this_thread() if period.block is block)
-        return next(mine, None) or [period for period in self.blocks if period.block is block][-1]
-
-    def _of_this_thread(self) -> Iterator[Period[S]]:
-        thread = threading.get_ident()
-        return (period for period in self.blocks[::-1] if period.thread == thread)
+        """Return the period of this block that began last: in this thread, or else in any."""
+        periods = [period for period in self.blocks[:] if period.block is block]  # other threads may change the list
+        return _last_of_this_thread(periods, periods[-1])
 
     def _turn_if_needed(self) -> None:
         wanted = (self.blocks[-1] if self.blocks else self.process).switch
@@ -102,6 +102,11 @@ class Periods(Generic[S]):
                     handler(*given)
 
 
+def _last_of_this_thread(periods: list[Period[S]], otherwise: Period[S]) -> Period[S]:
+    thread = threading.get_ident()
+    return next((period for period in reversed(periods) if period.thread == thread), otherwise)
+
+
 class Block(ContextDecorator, Generic[S]):
     """A block of code with settings of its own, which may be entered again before it has ended.
 
@@ -120,7 +125,7 @@ class Block(ContextDecorator, Generic[S]):
         try:
             self._periods.begin(period)
             return new
-        except BaseException:  # Python does not end a block that was not entered
+        except BaseException:  # Ctrl-C after it began: Python does not end a block that was not entered
             self._periods.end(period)
             raise
 
