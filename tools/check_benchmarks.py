@@ -19,8 +19,9 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from generated import ROOT
 from page_tables.benchmarks import reduce
-from write_tables import ROOT, file_of
+from page_tables.runs import file_of
 
 from fastsgemm.measure.comparison import Figure, comparable, fallen, figures
 

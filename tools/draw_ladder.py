@@ -10,25 +10,22 @@ picture is drawn four times: light and dark, wide, and narrow for a phone. Propo
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import generated
 import ladder_code
 import site_pictures
+from generated import ROOT
 from page_tables.markdown import fill
+from page_tables.runs import Data, read_data
 from rung_tiles import Place, Tiling, of_skinny_thread, of_wgmma_thread, tiling
 from svg_canvas import THEMES, Canvas, Theme
 
-ROOT = Path(__file__).resolve().parent.parent
 PANEL, MARGIN, BETWEEN = 340.0, 10.0, 20.0  # pixels: width of one of the two panels, around them, between them
 SKINNY = {"M": 16, "N": 4096, "K": 4096, "layout": "NN"}  # the problem whose record of rung 10 is drawn
-
-Data = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -63,13 +60,13 @@ class Memories:
     reads: Sequence[Sequence[Place]] = field(default_factory=tuple)  # of the thread, in each tile of the first stage
 
 
-def read_data(root: Path = ROOT) -> dict[str, Data]:
+def rows_of_rungs(root: Path = ROOT) -> dict[str, Data]:
     """Return constants and counts by name of the rung."""
-    counts = json.loads((root / "docs" / "data" / "counts.json").read_text(encoding="utf-8"))
-    records = json.loads((root / "tuning_db" / "sm_90.json").read_text(encoding="utf-8"))["records"]
+    data = read_data(root)
+    counts, records = data["counts"], data["sm_90"]["records"]
     rungs: dict[str, Data] = {row["name"]: row for row in counts["rows"]}
-    skinny = [one for one in records if one["rung"] == "skinny" and one["problem"] == SKINNY]
-    rungs["skinny"] = {"number": 10, "name": "skinny", "constants": skinny[0]["constants"]}
+    skinny = next(one for one in records if one["rung"] == "skinny" and one["problem"] == SKINNY)
+    rungs["skinny"] = {"number": 10, "name": "skinny", "constants": skinny["constants"]}
     return rungs | {"fp16x3": {"number": 11, "name": "fp16x3"} | counts["fp16x3"]}
 
 
@@ -336,7 +333,7 @@ def _registers(canvas: Canvas, corner: tuple[float, float], memories: Memories) 
 def sections(root: Path = ROOT) -> dict[str, str]:
     """Return what docs/ladder.md shows of each rung between its markers: its picture, its constants and its code."""
     code, shown = ladder_code.texts(root / "cuda_src"), {}
-    for name, row in read_data(root).items():
+    for name, row in rows_of_rungs(root).items():
         tiles, _ = describe(row)
         says = "; ".join(text for _, text in tiles.legend)
         constants = " ".join(f"{key}={value}" for key, value in row["constants"].items())
@@ -353,7 +350,7 @@ def sections(root: Path = ROOT) -> dict[str, str]:
 def pictures(root: Path = ROOT) -> dict[str, str]:
     """Return every picture by the name of its file."""
     drawn = {}
-    for name, row in read_data(root).items():
+    for name, row in rows_of_rungs(root).items():
         for variant, theme in THEMES.items():
             for form in ("", "narrow-"):
                 drawn[f"rung-{name}-{form}{variant}.svg"] = picture(row, theme, bool(form))
@@ -362,11 +359,10 @@ def pictures(root: Path = ROOT) -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Run the program; the module docstring describes it."""
-    options = generated.parser(__doc__).parse_args(arguments)
     page = root / "docs" / "ladder.md"
     wanted = {root / "docs" / "figures" / name: svg for name, svg in pictures(root).items()}
     wanted[page] = fill(page.read_text(encoding="utf-8"), sections(root))
-    return generated.update(wanted, "draw_ladder.py", options.check)
+    return generated.run(__doc__, "draw_ladder.py", wanted, arguments)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def parser(about: str | None) -> argparse.ArgumentParser:
@@ -13,6 +15,11 @@ def parser(about: str | None) -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(description=(about or "").split("\n")[0])
     arguments.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is out of date")
     return arguments
+
+
+def run(about: str | None, program: str, wanted: Mapping[Path, str], given: Sequence[str] | None) -> int:
+    """Run a program that takes ``--check`` alone; see `update`."""
+    return update(wanted, program, parser(about).parse_args(given).check)
 
 
 def update(wanted: Mapping[Path, str], program: str, check: bool) -> int:

@@ -24,6 +24,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from generated import ROOT
+
 from fastsgemm import device, rungs
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.geometry import fp16x3 as geometry
@@ -36,7 +38,6 @@ from fastsgemm.problem import LAYOUTS, Problem, parse, spell
 from fastsgemm.request import resolve
 from fastsgemm.tuning import evaluator
 
-ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "docs" / "data" / "sass.json"
 ARCH = "sm_90"
 RUNG = "pipelined"
@@ -172,17 +173,9 @@ def look(problem: Problem, nvdisasm: str) -> tuple[Data, list[str]]:
     choice = choose_config(device_at(ARCH), rungs.find(RUNG), variants.dense_call(problem).problem, only="shipped")
     job = evaluator.job_of(ARCH, choice.rung, choice.config, problem)
     text = source.rung_spec(job.rung, job.config, job.variant).text
-    loop = main_loop(code_of(disassemble(nvdisasm, compiler.cubin(text, job.rung.kernel, ARCH))))
-    report = compiler.report(text, job.rung.kernel, ARCH)
-    row = {
-        "problem": spell(problem),
-        "layout": problem.layout,
-        "constants": choice.config.constants,
-        **count(loop),
-        "registers": report.registers,
-        "spilled_bytes": report.spill_stores + report.spill_loads,
-    }
-    return row, loop
+    loop, resources = compiled_loop(text, job.rung.kernel, ARCH, nvdisasm)
+    about = {"problem": spell(problem), "layout": problem.layout, "constants": choice.config.constants}
+    return about | count(loop) | resources, loop
 
 
 def look_fp16x3(nvdisasm: str) -> Data:
@@ -191,17 +184,19 @@ def look_fp16x3(nvdisasm: str) -> Data:
     assert isinstance(config, geometry.TileConfig)
     file = geometry.file_of(config)
     text = source.with_constants(file, source.defaults(file) | config.compiled | {"VEC_C": 4})
-    name, target = rungs.kernel_name(file), source.target(file, ARCH)
-    loop = main_loop(code_of(disassemble(nvdisasm, compiler.cubin(text, name, target))), TENSOR)
-    report = compiler.report(text, name, target)
-    return {
-        "arch": target,
-        "problem": spell(TYPICAL[0]),
-        "constants": config.compiled,
-        "opcodes": dict(_opcodes(loop).most_common()),
-        "registers": report.registers,
-        "spilled_bytes": report.spill_stores + report.spill_loads,
-    }
+    target = source.target(file, ARCH)
+    loop, resources = compiled_loop(text, rungs.kernel_name(file), target, nvdisasm, TENSOR)
+    about = {"arch": target, "problem": spell(TYPICAL[0]), "constants": config.compiled}
+    return about | {"opcodes": dict(_opcodes(loop).most_common())} | resources
+
+
+def compiled_loop(
+    text: str, kernel: str, arch: str, nvdisasm: str, opcode: str = "FFMA"
+) -> tuple[list[str], dict[str, int]]:
+    """Compile a kernel; return its main loop, and the registers and spilled bytes of a thread."""
+    loop = main_loop(code_of(disassemble(nvdisasm, compiler.cubin(text, kernel, arch))), opcode)
+    report = compiler.report(text, kernel, arch)
+    return loop, {"registers": report.registers, "spilled_bytes": report.spill_stores + report.spill_loads}
 
 
 def collect(wanted: Sequence[Problem], nvdisasm: str) -> Data:

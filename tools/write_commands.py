@@ -15,23 +15,23 @@ import sys
 from collections.abc import Sequence
 
 import generated
-from page_tables.markdown import fill, line
-from write_tables import ROOT
+from page_tables.markdown import fill, table
 
 from fastsgemm import command_line, settings
 
-PAGE = ROOT / "docs" / "commands.md"
+PAGE = generated.ROOT / "docs" / "commands.md"
+_HEADS = ("argument", "meaning", "commands")
 
 
 def variables() -> str:
     """Return a table of the environment variables, in the order of their declarations."""
-    rows = ["| variable | meaning | values | default |", "|---|---|---|---|"]
+    rows, heads = [], ("variable", "meaning", "values", "default")
     for variable in vars(settings).values():
         if isinstance(variable, settings.Variable):
             values = ", ".join(f"`{value}`" for value in variable.values) or "any"
             default = f"`{variable.default}`" if variable.default else variable.unset
-            rows.append(line(f"`{variable.name}`", variable.meaning, values, default))
-    return "\n".join(rows)
+            rows.append((f"`{variable.name}`", variable.meaning, values, default))
+    return table(heads, rows, text=heads)
 
 
 def text() -> str:
@@ -40,9 +40,7 @@ def text() -> str:
     commands = next(one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
     about = {one.dest: one.help or "" for one in commands._choices_actions}
     rows = {
-        name: [
-            f"| `{_spelled(one)}` | {_sentence(_described(one))} |" for one in command._actions if one.dest != "help"
-        ]
+        name: [(f"`{_spelled(one)}`", _sentence(_described(one))) for one in command._actions if one.dest != "help"]
         for name, command in commands.choices.items()
     }
     taken_by = {row: [name for name in rows if row in rows[name]] for each in rows.values() for row in each}
@@ -50,12 +48,13 @@ def text() -> str:
     for name, command in commands.choices.items():
         own = [row for row in rows[name] if len(taken_by[row]) == 1]
         parts += [f"## fastsgemm {name}", "", _sentence(command.description or about[name]), ""]
-        parts += ["| argument | meaning |", "|---|---|", *own, ""] if own else []
-    parts += ["## Arguments of several commands", "", "| argument | meaning | commands |", "|---|---|---|"]
-    for row, names in taken_by.items():
-        if len(names) > 1:
-            parts.append(f"{row} {'all' if len(names) == len(rows) else ', '.join(names)} |")
-    return "\n".join(parts)
+        parts += [table(_HEADS[:2], own, text=_HEADS), ""] if own else []
+    several = (
+        (*row, "all" if len(names) == len(rows) else ", ".join(names))
+        for row, names in taken_by.items()
+        if len(names) > 1
+    )
+    return "\n".join([*parts, "## Arguments of several commands", "", table(_HEADS, several, text=_HEADS)])
 
 
 def _spelled(action: argparse.Action) -> str:
@@ -75,9 +74,9 @@ def _sentence(text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; the module docstring describes it."""
-    options = generated.parser(__doc__).parse_args(arguments)
-    page = fill(PAGE.read_text(encoding="utf-8"), {"variables": variables(), "commands": text()})
-    return generated.update({PAGE: page}, "write_commands.py", options.check)
+    texts = {"variables": variables(), "commands": text()}
+    page = fill(PAGE.read_text(encoding="utf-8"), texts)
+    return generated.run(__doc__, "write_commands.py", {PAGE: page}, arguments)
 
 
 if __name__ == "__main__":

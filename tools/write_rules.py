@@ -72,9 +72,9 @@ def written(path: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; the module docstring describes it."""
-    options = generated.parser(__doc__).parse_args(arguments)
-    wanted = {path: written(path) for path in (resources.folder("cuda_src") / file for file in FAMILIES)}
-    return generated.update(wanted, "write_rules.py", options.check)
+    folder = resources.folder("cuda_src")
+    wanted = {folder / file: written(folder / file) for file in FAMILIES}
+    return generated.run(__doc__, "write_rules.py", wanted, arguments)
 
 
 if __name__ == "__main__":

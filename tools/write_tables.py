@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import generated
+from generated import ROOT
 from page_tables import (
     benchmarks,
     cublaslt,
@@ -32,71 +33,17 @@ from page_tables import (
     symmetric,
     tuning,
 )
-from page_tables.markdown import NOT_MEASURED, OF_SEVERAL, Data, fill, of_each, runs
+from page_tables.markdown import fill
+from page_tables.runs import Data, Stored, file_of, read_data
 
-from fastsgemm.heuristics.database import file_name
-
-ROOT = Path(__file__).resolve().parent.parent
-_FILES = (
-    "benchmarks", "counters", "counts", "cublaslt", "fp16x3", "half", "hostile", "jax", "literature", "ncu", "order",
-    "own_records", "pytorch", "sass", "symmetric",
+_OF_PAGES = (
+    benchmarks, simulation, machine_code, cublaslt, fp16x3, order, pytorch, symmetric, half, jax, headline, tuning,
 )  # fmt: skip
-NOT_ATTACKED = "*Not counted yet: run `make hostile`.*"
 
 
-def contents(data: Mapping[str, Data | None]) -> dict[str, str]:
-    """Return the text of every table by its name.
-
-    Parameters
-    ----------
-    data : mapping
-        As `read_data` returns it.
-    """
-    on_devices, counts = [*runs(data, "benchmarks")], data["counts"]
-    measured = dict.fromkeys([*benchmarks.TABLES, *benchmarks.OF_EACH], NOT_MEASURED)
-    if on_devices:
-        run = on_devices[0] | {"literature": data["literature"]}
-        measured = {name: table(run) for name, table in benchmarks.TABLES.items()}
-        measured |= {name: of_each(on_devices, table) for name, table in benchmarks.OF_EACH.items()}
-    assert counts is not None  # it needs no device and is always there
-    return (
-        measured
-        | simulation.counts_texts(counts)
-        | simulation.counters_texts(data["counters"])
-        | machine_code.sass_texts(data["sass"])
-        | machine_code.ncu_texts(data["ncu"])
-        | cublaslt.texts(data)
-        | fp16x3.texts([*runs(data, "fp16x3")])
-        | order.texts(data["order"])
-        | pytorch.texts(data["pytorch"])
-        | symmetric.texts([*runs(data, "symmetric")])
-        | half.texts([*runs(data, "half")])
-        | jax.texts(data["jax"])
-        | hostile_texts(data["hostile"])
-        | headline.texts(data)
-        | tuning.texts(data["own_records"])
-    )
-
-
-def hostile_texts(tried: Mapping[str, int] | None) -> dict[str, str]:
-    """Return how many kinds of attack the hostile tests tried, and how often in all."""
-    if tried is None:
-        return {"hostile": NOT_ATTACKED}
-    return {"hostile": f"The stored run tried {len(tried)} kinds of attack, {sum(tried.values()):,} times in all."}
-
-
-def read_data(root: Path) -> dict[str, Data | None]:
-    """Return what the files of docs/data hold by name; None for one that does not exist."""
-    paths = {name: root / "docs" / "data" / f"{name}.json" for name in _FILES}
-    paths |= {path.stem: path for name in OF_SEVERAL for path in (root / "docs" / "data").glob(f"{name}-*.json")}
-    return {name: json.loads(path.read_text("utf-8")) if path.exists() else None for name, path in paths.items()}
-
-
-def file_of(folder: Path, name: str, device: str) -> Path:
-    """Return the file for runs on a device: NAME.json, or NAME-DEVICE.json where that of the pages is of another."""
-    path = folder / f"{name}.json"
-    of_pages = not path.exists() or json.loads(path.read_text(encoding="utf-8"))["device"] == device
-    return path if of_pages else folder / f"{name}-{file_name(device)}.json"
+def contents(data: Stored) -> dict[str, str]:
+    """Return the text of every table by its name; `data` is what `read_data` returns."""
+    return {name: text for module in _OF_PAGES for name, text in module.texts(data).items()}
 
 
 def _keep(run: Data, folder: Path) -> None:

@@ -17,7 +17,7 @@ import ladder_code  # noqa: E402
 import rung_tiles  # noqa: E402
 from svg_canvas import THEMES, Canvas  # noqa: E402
 
-ROWS = draw_ladder.read_data(ROOT)
+ROWS = draw_ladder.rows_of_rungs(ROOT)
 TILED = [name for name, row in ROWS.items() if row["number"] < 10]
 FILES = {path.stem.split("_", 1)[1]: path.read_text() for path in (ROOT / "cuda_src").glob("[01]*_*.cu")}
 

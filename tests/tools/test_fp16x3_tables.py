@@ -46,7 +46,7 @@ def made_up_run():
 
 
 def test_every_group_has_a_table_with_its_losses():
-    texts = fp16x3.texts([fp16x3.reduce(made_up_run())])
+    texts = fp16x3.texts({"fp16x3": fp16x3.reduce(made_up_run())})
     groups = {*fp16x3.GROUPS} - {"layouts", "shapes"} | {"run", "losses"}
     assert set(texts) == {f"fp16x3-{group}" for group in groups}
     assert texts["fp16x3-run"] == "Measured on one NVIDIA X, driver 580.1, NVRTC 13.0, torch 2.9, 2026-01-02."
@@ -67,7 +67,7 @@ def test_no_losses_are_a_sentence():
     run = fp16x3.reduce(made_up_run())
     run["shapes"], run["large"] = [], run["large"][:1]
     text = "There are none.\n\nRung 11 computed 2 of all 2, with at most 0.20 times the error of cuBLAS."
-    assert fp16x3.texts([run])["fp16x3-losses"] == text
+    assert fp16x3.texts({"fp16x3": run})["fp16x3-losses"] == text
 
 
 def test_what_the_pages_say_of_accuracy_is_so_in_every_row():

@@ -28,7 +28,7 @@ def made_up():
 
 
 def test_the_cost_has_its_means_and_every_loss():
-    text = order.texts(made_up())["order-cost"]
+    text = order.texts({"order": made_up()})["order-cost"]
     assert "On one NVIDIA X, driver 580.1, NVRTC 13.0, 2026-01-02." in text
     assert "| 3 | 1.26 | 0.50 | 1 | 0.93 | 0.90 |" in text
     assert "Slower than cuBLAS by 2 % or more, 1 of 3" in text and text.endswith("| 3,64,4096,NT | 0.50 | 0.90 |")
@@ -36,13 +36,13 @@ def test_the_cost_has_its_means_and_every_loss():
 
 
 def test_the_proof_says_how_many_calls_were_wrong():
-    text = order.texts(made_up())["order-proof"]
+    text = order.texts({"order": made_up()})["order-proof"]
     assert "with N = 192 and K = 2500, each layout; against the reference | 825 | 0 |" in text
     assert "against the reference | 7 | 1 |" in text and "against the device | 12 | 0 |" in text
 
 
 def test_without_data_the_tables_say_so():
-    assert order.texts(None) == {"order-cost": NOT_MEASURED, "order-proof": NOT_MEASURED}
+    assert order.texts({}) == {"order-cost": NOT_MEASURED, "order-proof": NOT_MEASURED}
 
 
 def test_every_kept_comparison_agreed():

@@ -14,10 +14,10 @@ def test_times_are_relative_and_losses_are_listed():
         "sizes": [{"N": 64, "K": 32, "order": order, "ms": MS} for order in ("A A^T", "both")],
         "random": [{"N": n, "K": 8, "batch": 2, "ms": ms} for n, ms in ((5, MS), (6, quick))],
     }  # fmt: skip
-    text = symmetric.texts([run])["symmetric"]
+    text = symmetric.texts({"symmetric": run})["symmetric"]
     assert text.count("| 64 x 32 | 2.0000 | 2.00 | 2.50 | 1.25 | 4.00 | 4.44 |") == 1
     assert text.endswith("| 5 x 8, 2 | 2.00 | 0.90 |") and "| 6 x 8" not in text
     assert "on one NVIDIA X, torch 2.11, 2026-01-02." in text
-    assert symmetric.texts([]) == {"symmetric": symmetric.NOT_MEASURED}
-    both = symmetric.texts([run, run | {"device": "NVIDIA Y"}])["symmetric"]
+    assert symmetric.texts({}) == {"symmetric": symmetric.NOT_MEASURED}
+    both = symmetric.texts({"symmetric": run, "symmetric-y": run | {"device": "NVIDIA Y"}})["symmetric"]
     assert both.startswith(text) and both.count("| 5 x 8, 2 |") == 2 and "on one NVIDIA Y" in both

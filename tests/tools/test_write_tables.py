@@ -422,7 +422,7 @@ def test_the_attacks_are_written(checkout):
     page = checkout / "docs" / "simulated-device.md"
     page.write_text("<!-- hostile:begin -->\nold\n<!-- hostile:end -->\n")
     assert tables.main([], root=checkout) == 0
-    assert tables.NOT_ATTACKED in page.read_text()
+    assert simulation.NOT_ATTACKED in page.read_text()
     (checkout / "docs" / "data" / "hostile.json").write_text(json.dumps({"strides": 12345, "bytes": 7}))
     assert tables.main(["--check"], root=checkout) == 1
     assert tables.main([], root=checkout) == 0

@@ -5,18 +5,23 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
+from fastsgemm.measure import speeds
 from fastsgemm.measure.environment import in_words
-from fastsgemm.measure.problem_sets import SETS
+from fastsgemm.measure.problem_sets import SETS, sample_of
 from fastsgemm.measure.suite import SCHEMA
-from fastsgemm.problem import LAYOUTS, Problem, spell
-from page_tables.markdown import NOT_MEASURED, Data, about, header, line
+from fastsgemm.measure.tables import rung_title
+from fastsgemm.problem import LAYOUTS, of_data
+from page_tables.markdown import NOT_MEASURED, table
+from page_tables.runs import Data, Stored, about, of_each, runs
 
 LARGE = "1 to 300 GFLOP"
 UNKNOWN_DEVICE = "sgemm, unknown device"  # its name in tests/benchmarks/test_first_result.py
 
 _KEPT = ("M", "N", "K", "layout", "lda", "ldb", "ldc", "load_bytes", "size", "rung", "rule", "ms", "cublas_ms")
-_KEPT += ("percent", "noise", "error", "cublas_error", "test")  # the fields stored for each problem
+_KEPT += ("percent", "noise", "error", "cublas_error", "test", "batch")  # the fields stored for each problem
 _RULES = {"exact": "tuned", "predicted": "predicted", "nearest": "nearest"}  # rule of the choice: name in the tables
+
+_SPEED = ("problems", "number", "tuned", "geometric mean", "at 1.0 or better", "at 0.95 or better", "slowest")
 
 
 def has_ladder(run: Data) -> bool:
@@ -53,7 +58,7 @@ def reduce(run: Data, ladder: bool = True) -> Data:
         **about(run),
         "sizes": run["machine_info"]["sizes"],
         "ladder": sorted(rungs, key=lambda row: row["number"] or len(rungs)),
-        **{name: [{kept: row[kept] for kept in _KEPT} | {"batch": _batch(row)} for row in of(name)] for name in SETS},
+        **{name: [{kept: ({"batch": 1} | row)[kept] for kept in _KEPT} for row in of(name)] for name in SETS},
         "calls": of("host cost"),
         "first": of("first result"),
     }
@@ -65,122 +70,126 @@ def keep_first_results(data: Data, before: Data) -> None:
         data["first"] = [{"date": before["date"]} | row for row in before["first"]]
 
 
-def ladder_table(data: Data) -> str:
+def ladder_table(run: Data, literature: Data) -> str:
     """Return the ladder's table: the rungs in order, then cuBLAS."""
-    literature = data["literature"]
     published = literature["percent_of_cublas"]
-    first = data["ladder"][0]
     head = f"% of cuBLAS, [reference ladder]({literature['source']}) on an {literature['device']}"
-    lines = [
-        f"{_extents(first)} on one {data['device']}, {data['date']}.",
-        "",
-        *header("rung", "ms", "TFLOP/s", "% of cuBLAS", head),
-    ]
-    for row in data["ladder"]:
-        name = f"{row['number']} {row['name']}" if row["number"] else "cuBLAS"
+    lines = []
+    for row in run["ladder"]:
+        name = rung_title(row["number"], row["name"] if row["number"] else "cuBLAS")
         theirs = published.get(row["name"], "" if row["number"] else 100.0)  # the published ladder ends at rung 8
         percent = "" if row["percent"] is None else f"{row['percent']:.1f}"
-        lines.append(line(name, f"{row['ms']:.3g}", f"{row['tflops']:.1f}", percent, theirs))
-    return "\n".join(lines)
+        lines.append((name, f"{row['ms']:.3g}", f"{row['tflops']:.1f}", percent, theirs))
+    what = f"{_extents(run['ladder'][0])} on one {run['device']}, {run['date']}."
+    return f"{what}\n\n{table(('rung', 'ms', 'TFLOP/s', '% of cuBLAS', head), lines)}"
 
 
-def run_text(data: Data) -> str:
+def run_text(run: Data) -> str:
     """Return where and when the run of the tables was made."""
-    return f"Unless a table says otherwise, it was measured on {in_words(data)}."
+    return f"Unless a table says otherwise, it was measured on {in_words(run)}."
 
 
-def speed_table(data: Data) -> str:
+def speed_table(run: Data) -> str:
     """Return the speed relative to cuBLAS by kind of problem."""
-    groups = [(f"named shapes, {rule}", rows) for rule, rows in _by(data["shapes"], _rule, _RULES.values()).items()]
-    groups += [("narrow results, four layouts", data["narrow"])] if data["narrow"] else []
-    groups += [("batches", data["batches"])] if data.get("batches") else []
-    groups += [(f"random, {size}", rows) for size, rows in _classes(data).items()]
-    lines = header("problems", "number", "tuned", "geometric mean", "at 1.0 or better", "at 0.95 or better", "slowest")
-    for name, rows in groups:
-        shares = speeds(rows)
-        tuned = sum(_rule(row) == "tuned" for row in rows)
-        ahead, near = (sum(share >= least for share in shares) / len(shares) for least in (1.0, 0.95))
-        mean, slowest = statistics.geometric_mean(shares), min(shares)
-        lines.append(line(name, len(rows), tuned, f"{mean:.2f}", f"{ahead:.0%}", f"{near:.0%}", f"{slowest:.2f}"))
-    return "\n".join(lines)
+    groups = {f"named shapes, {rule}": rows for rule, rows in _by(run["shapes"], _rule, _RULES.values()).items()}
+    groups |= {"narrow results, four layouts": run["narrow"], "batches": run.get("batches")}
+    groups |= {f"random, {size}": rows for size, rows in _classes(run).items()}
+    lines = []
+    for name, rows in groups.items():
+        if rows:
+            of = _summary(rows)
+            shares = (f"{of['ahead']:.0%}", f"{of['near']:.0%}")
+            lines.append((name, of["number"], of["tuned"], f"{of['mean']:.2f}", *shares, f"{of['slowest']:.2f}"))
+    return table(_SPEED, lines)
 
 
-def speeds(rows: Sequence[Data]) -> list[float]:
-    """Return the speeds relative to cuBLAS."""
-    return [row["percent"] / 100 for row in rows]
+def _summary(rows: Sequence[Data]) -> Data:
+    """Return what sums up the speeds, and how many problems are tuned."""
+    return speeds.summary(speeds.of_rows(rows)) | {"tuned": sum(_rule(row) == "tuned" for row in rows)}
 
 
-def _classes(data: Data) -> dict[str, list[Data]]:
+def _classes(run: Data) -> dict[str, list[Data]]:
     """Return the random problems by size class, and those of 1 to 300 GFLOP as one more class."""
-    large = {LARGE: data["large"]} if data["large"] else {}
-    return _by(data["random"], _size, data["sizes"]) | large
+    large = {LARGE: run["large"]} if run["large"] else {}
+    return _by(run["random"], _size, run["sizes"]) | large
 
 
-def first_use_text(data: Data) -> str:
+def first_use_text(run: Data) -> str:
     """Return what happens on an unknown device, and how long it took."""
     first = (
         "If the tuning database has no data for the architecture of a device, the first `sgemm` on it tunes the device "
         "once."
     )
-    took = next((row["ms"] / 1e3 for row in data["first"] if row["first"] == UNKNOWN_DEVICE), None)
+    took = next((row["ms"] / 1e3 for row in run["first"] if row["first"] == UNKNOWN_DEVICE), None)
     if took is None:
         return first
     return (
-        f"{first} This took {took:.0f} s on one {data['device']}, measured with its records removed from the database."
+        f"{first} This took {took:.0f} s on one {run['device']}, measured with its records removed from the database."
     )
 
 
-def shapes_table(data: Data) -> str:
+def shapes_table(run: Data) -> str:
     """Return a line for each named shape, and what sums them up."""
-    rows = data["shapes"]
-    lines = header("problem", "TFLOP/s", "speed")
-    lines += [line(_called(row), f"{_rate(row):.3g}", _speed(row)) for row in rows]
-    return "\n".join([*lines, "", _summary(rows)]) if rows else NOT_MEASURED
+    rows = run["shapes"]
+    lines = []
+    for row in rows:
+        problem, speed = _problem_and_speed(row)
+        lines.append((problem, f"{1e-9 * of_data(row).flops / row['ms']:.3g}", speed))
+    return f"{table(('problem', 'TFLOP/s', 'speed'), lines)}\n\n{_in_words(rows)}" if rows else NOT_MEASURED
 
 
-def layouts_table(data: Data) -> str:
+def _problem_and_speed(row: Data) -> tuple[str, str]:
+    """Return a problem as a command takes it, with the padding of its lines, and the speed."""
+    return str(sample_of(row)), f"{row['percent'] / 100:.2f}"
+
+
+def layouts_table(run: Data) -> str:
     """Return the speeds of problems that were timed in several layouts, a column a layout."""
-    rows = [*data["layouts"], *data["narrow"]]
-    lines = header("M x N x K", *LAYOUTS)
+    rows = [*run["layouts"], *run["narrow"]]
+    lines = []
     for extents, group in _by(rows, _extents, map(_extents, rows)).items():
-        of = {row["layout"]: _speed(row) for row in group}
-        lines.append(line(extents, *(of.get(layout, "") for layout in LAYOUTS)))
-    return "\n".join([*lines, "", _summary(rows)]) if rows else NOT_MEASURED
+        of = {row["layout"]: f"{row['percent'] / 100:.2f}" for row in group}
+        lines.append((extents, *(of.get(layout, "") for layout in LAYOUTS)))
+    return f"{table(('M x N x K', *LAYOUTS), lines)}\n\n{_in_words(rows)}" if rows else NOT_MEASURED
 
 
-def batches_text(data: Data) -> str:
+def batches_text(run: Data) -> str:
     """Return what sums up the batches; the slow ones are among the losses."""
-    rows = data.get("batches", [])  # a run that was stored before there were batches has none
-    return _summary(rows) if rows else NOT_MEASURED
+    rows = run.get("batches", [])  # a run that was stored before there were batches has none
+    return _in_words(rows) if rows else NOT_MEASURED
 
 
-def random_table(data: Data) -> str:
+def random_table(run: Data) -> str:
     """Return the means of the random problems by layout and load width, a column a class."""
-    classes = _classes(data)
+    classes = _classes(run)
     if not classes:
         return NOT_MEASURED
-    kinds = [(layout, lambda row, layout=layout: _layout(row) == layout) for layout in LAYOUTS]
-    kinds += [(f"loads of {width} bytes", lambda row, width=width: row["load_bytes"] == width) for width in (4, 8, 16)]
-    lines = header("random problems", *classes)
-    for name, is_of in kinds:
-        groups = [speeds([row for row in rows if is_of(row)]) for rows in classes.values()]
-        cells = (f"{statistics.geometric_mean(group):.2f} ({min(group):.2f})" if group else "" for group in groups)
-        lines.append(line(name, *cells))
-    return "\n".join([*lines, "", _summary([row for rows in classes.values() for row in rows])])
+    kinds = {layout: ("layout", layout) for layout in LAYOUTS}
+    kinds |= {f"loads of {width} bytes": ("load_bytes", width) for width in (4, 8, 16)}
+    lines = []
+    for name, (field, value) in kinds.items():
+        groups = [speeds.of_rows([row for row in rows if row[field] == value]) for rows in classes.values()]
+        lines.append((name, *(_mean_and_slowest(group) if group else "" for group in groups)))
+    every = [row for rows in classes.values() for row in rows]
+    return f"{table(('random problems', *classes), lines)}\n\n{_in_words(every)}"
 
 
-def losses_table(data: Data) -> str:
+def _mean_and_slowest(group: Sequence[float]) -> str:
+    return "{mean:.2f} ({slowest:.2f})".format_map(speeds.summary(group))
+
+
+def losses_table(run: Data) -> str:
     """Return every problem of every set on which cuBLAS is faster, slowest first."""
-    rows = [row for name in SETS for row in data.get(name, [])]
+    rows = [row for name in SETS for row in run.get(name, [])]
     lost = sorted((row for row in rows if row["percent"] < 100.0), key=lambda row: float(row["percent"]))
-    lines = [*header("problem", "speed"), *(line(_called(row), _speed(row)) for row in lost)]
     summary = f"<summary>The {len(lost)} of {len(rows)} problems on which cuBLAS is faster, slowest first</summary>"
-    return "\n".join(["<details>", summary, "", *lines, "", "</details>"]) if rows else NOT_MEASURED
+    lines = ["<details>", summary, "", table(("problem", "speed"), map(_problem_and_speed, lost)), "", "</details>"]
+    return "\n".join(lines) if rows else NOT_MEASURED
 
 
-def sizes_text(data: Data) -> str:
+def sizes_text(run: Data) -> str:
     """Return the definitions of the size classes as a list."""
-    return "\n".join(f"- **{size}**: {what}" for size, what in data["sizes"].items())
+    return "\n".join(f"- **{size}**: {what}" for size, what in run["sizes"].items())
 
 
 def _by(rows: Sequence[Data], key: Callable[[Data], str], order: Iterable[str] = ()) -> dict[str, list[Data]]:
@@ -196,77 +205,36 @@ def _size(row: Data) -> str:
     return str(row["size"])
 
 
-def _layout(row: Data) -> str:
-    return str(row["layout"])
-
-
 def _rule(row: Data) -> str:
     return _RULES[row["rule"]]
-
-
-def _paddings(row: Data) -> tuple[int, ...]:
-    """Return the padding between the lines of A, B and C in floats."""
-    (a, b), lines = row["layout"], (row["lda"], row["ldb"], row["ldc"])
-    shortest = (row["M"] if a == "T" else row["K"], row["K"] if b == "T" else row["N"], row["N"])
-    return tuple(padded - dense for padded, dense in zip(lines, shortest, strict=True))
-
-
-def _padding(row: Data) -> int:
-    return sum(_paddings(row))
-
-
-def _called(row: Data) -> str:
-    """Return a problem as a command takes it, with the padding of its lines, if any, as +A+B+C in floats."""
-    padding = "".join(f"+{floats}" for floats in _paddings(row)) if _padding(row) else ""
-    return spell(Problem(row["M"], row["N"], row["K"], row["layout"], _batch(row))) + padding
 
 
 def _extents(row: Data) -> str:
     return f"{row['M']} x {row['N']} x {row['K']}"
 
 
-def _speed(row: Data) -> str:
-    return f"{row['percent'] / 100:.2f}"
-
-
-def _rate(row: Data) -> float:
-    return float(2e-9 * row["M"] * row["N"] * row["K"] * _batch(row) / row["ms"])
-
-
-def _batch(row: Data) -> int:
-    """Return the number of products, which a run that was stored before there were batches does not have."""
-    return int(row.get("batch", 1))
-
-
-def _of_cublas_error(row: Data) -> float:
-    return float(row["error"] / row["cublas_error"]) if row["cublas_error"] else 1.0
-
-
-def _summary(rows: Sequence[Data]) -> str:
-    errors = [_of_cublas_error(row) for row in rows]
-    tuned = sum(_rule(row) == "tuned" for row in rows)
-    ratios = speeds(rows)
-    mean, lost, slowest = statistics.geometric_mean(ratios), sum(speed < 1.0 for speed in ratios), min(ratios)
+def _in_words(rows: Sequence[Data]) -> str:
+    errors = [float(row["error"] / row["cublas_error"]) if row["cublas_error"] else 1.0 for row in rows]
+    speed = (
+        "{number} problems, {tuned} tuned: mean {mean:.2f}; cuBLAS is faster on {lost}, the slowest has {slowest:.2f}"
+    ).format_map(_summary(rows))
     return (
-        f"{len(rows)} problems, {tuned} tuned: mean {mean:.2f}; cuBLAS is faster on {lost}, the slowest has "
-        f"{slowest:.2f}; the error is at most {max(errors):.2f} times that of cuBLAS, in the median "
+        f"{speed}; the error is at most {max(errors):.2f} times that of cuBLAS, in the median "
         f"{statistics.median(errors):.2f} times."
     )
 
 
-def calls_table(data: Data) -> str:
+def calls_table(run: Data) -> str:
     """Return the tables of the host time of a call and of the time to the first result."""
-    lines = header("call on 64 x 64 operands", "arrays", "host time, µs")
-    lines += [line(f"`{row['call']}`", row["kind"], f"{row['us_per_call']:.2f}") for row in data["calls"]]
-    dates = "".join(f", {date}" for date in sorted({row["date"] for row in data["first"] if "date" in row}))
-    lines += ["", *header(f"first result in a fresh process{dates}", "ms")]
-    lines += [line(f"`{row['first']}`", f"{row['ms']:.0f}") for row in data["first"]]
-    return "\n".join(lines)
+    dates = "".join(f", {date}" for date in sorted({row["date"] for row in run["first"] if "date" in row}))
+    calls = ((f"`{row['call']}`", row["kind"], f"{row['us_per_call']:.2f}") for row in run["calls"])
+    first = ((f"`{row['first']}`", f"{row['ms']:.0f}") for row in run["first"])
+    of_calls = table(("call on 64 x 64 operands", "arrays", "host time, µs"), calls)
+    return f"{of_calls}\n\n{table((f'first result in a fresh process{dates}', 'ms'), first)}"
 
 
-TABLES: dict[str, Callable[[Data], str]] = {
+_OF_PAGE: dict[str, Callable[[Data], str]] = {
     "run": run_text,
-    "ladder": ladder_table,
     "first-use": first_use_text,
     "sizes": sizes_text,
     "shapes": shapes_table,
@@ -275,4 +243,14 @@ TABLES: dict[str, Callable[[Data], str]] = {
     "random": random_table,
     "calls": calls_table,
 }
-OF_EACH: dict[str, Callable[[Data], str]] = {"speed": speed_table, "losses": losses_table}  # of each device
+_OF_EACH: dict[str, Callable[[Data], str]] = {"speed": speed_table, "losses": losses_table}  # of each device
+
+
+def texts(data: Stored) -> dict[str, str]:
+    """Return the tables by name: of the run of the page, and of each device where that matters most."""
+    measured = [*runs(data, "benchmarks")]
+    if not measured:
+        return dict.fromkeys(("ladder", *_OF_PAGE, *_OF_EACH), NOT_MEASURED)
+    found = {name: of_run(measured[0]) for name, of_run in _OF_PAGE.items()}
+    found |= {name: of_each(measured, of_run) for name, of_run in _OF_EACH.items()}
+    return found | {"ladder": ladder_table(measured[0], data["literature"])}

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from page_tables.markdown import Data, header, line
+from page_tables.markdown import table
+from page_tables.runs import Data, Stored
 
 NOT_MEASURED = "*Not measured yet: run `tests/benchmarks/programs/jax_products.py --json docs/data/jax.json` on a GPU.*"
 _PROGRAMS = {"transformer": "a training step of a transformer", "gaussian_process": "a step of a Gaussian process"}
 
 
-def texts(run: Data | None) -> dict[str, str]:
+def texts(data: Stored) -> dict[str, str]:
     """Return the text of the table by its name."""
+    run = data.get("jax")
     if run is None:
         return {"jax": NOT_MEASURED}
     where = f"one {run['device']}, JAX {run['jax']}, {run['date']}"
-    place = f'Time relative to that of XLA with precision "highest", on {where}.'
-    lines = header("what takes the time", "ieee", "fp16x3")
-    lines += [line(what, f"{of['ieee_ratio']:.2f}", f"{of['fp16x3_ratio']:.2f}") for what, of in _rows(run)]
-    return {"jax": "\n".join([place, "", *lines])}
+    what = f'Time relative to that of XLA with precision "highest", on {where}.'
+    rows = ((name, f"{of['ieee_ratio']:.2f}", f"{of['fp16x3_ratio']:.2f}") for name, of in _rows(run))
+    return {"jax": f"{what}\n\n{table(('what takes the time', 'ieee', 'fp16x3'), rows)}"}
 
 
 def _rows(run: Data) -> Iterator[tuple[str, Data]]:
@@ -31,16 +32,10 @@ def _rows(run: Data) -> Iterator[tuple[str, Data]]:
     for name, what in _PROGRAMS.items():
         if name in run:
             yield what, run[name]["seconds"]
-    yield from _several(run.get("several_devices"))
-
-
-def _several(measured: Data | str | None) -> Iterator[tuple[str, Data]]:
-    """Yield the same of a product that is divided among devices; on one device only, the program says so instead."""
-    if not isinstance(measured, dict):
-        return
-    n = measured["n"]
-    for count, found in measured.items():
-        if count == "1":
-            yield f"{n}³ on one device", found
-        elif count != "n":
-            yield from ((f"{n}³ on {count} devices, {how} divided", of) for how, of in found.items())
+    several = run.get("several_devices")
+    if isinstance(several, dict):  # else the program says why there is none
+        for count, found in several.items():
+            if count == "1":
+                yield f"{several['n']}³ on one device", found
+            elif count != "n":
+                yield from ((f"{several['n']}³ on {count} devices, {how} divided", of) for how, of in found.items())

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fastsgemm.config import Fp16x3Config
-from page_tables.markdown import Data, header, line
+from page_tables.markdown import table
+from page_tables.runs import Data, Stored
 
 NOT_DISASSEMBLED = "*Not written yet: run `make sass`, which needs NVRTC and nvdisasm, and no device.*"
 NOT_PROFILED = (
@@ -15,26 +16,38 @@ NOT_PROFILED = (
 PIPE = "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"
 TENSOR_PIPE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
 ISSUE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
+_SASS = ("problem", "FFMA", "share, %", "loads", "copies", "barriers", "others", "`.reuse`", "registers")
+_METRICS = {"FMA": ("pipe_fma", PIPE), "tensor": ("pipe_tensor", TENSOR_PIPE)}  # by pipe: part of names, the preferred
 
 
-def sass_texts(sass: Data | None) -> dict[str, str]:
-    """Return the instruction counts of the main loops: of rung 9 as a table, of rung 11 in words."""
-    if sass is None:
-        return dict.fromkeys(("sass", "sass-fp16x3"), NOT_DISASSEMBLED)
-    lines = [
-        f"For {sass['arch']} ({sass['device']}), compiled by NVRTC {sass['nvrtc']}, nvdisasm {sass['nvdisasm']}.",
-        "",
-        *header("problem", "FFMA", "share, %", "loads", "copies", "barriers", "others", "`.reuse`", "registers"),
-    ]
-    for row in sass["rows"]:
-        share = f"{100 * row['ffma'] / row['instructions']:.1f}"
-        loads = _numbers({f"LDS.{bits}": number for bits, number in row["lds"].items()})
-        copies, others = _numbers(row["copies"]), sum(row["others"].values())
-        held = f"{row['registers']}" + (f", {row['spilled_bytes']} bytes spilled" if row["spilled_bytes"] else "")
-        cells = (row["ffma"], share, loads, copies, row["barriers"], others, row["reuse"], held)
-        lines.append(line(_called(row), *cells))
-    tensor = sass.get("fp16x3")
-    return {"sass": "\n".join(lines), "sass-fp16x3": _fp16x3(tensor) if tensor else NOT_DISASSEMBLED}
+def texts(data: Stored) -> dict[str, str]:
+    """Return the instruction counts of the main loops, of rung 9 as a table, and the figures of Nsight Compute."""
+    sass, ncu = data.get("sass"), data.get("ncu")
+    tensor = sass and sass.get("fp16x3")
+    return {
+        "sass": _sass(sass) if sass else NOT_DISASSEMBLED,
+        "sass-fp16x3": _fp16x3(tensor) if tensor else NOT_DISASSEMBLED,
+        "ncu-pipe": _pipes(ncu) if ncu else NOT_PROFILED,
+    }
+
+
+def _sass(sass: Data) -> str:
+    where = f"For {sass['arch']} ({sass['device']}), compiled by NVRTC {sass['nvrtc']}, nvdisasm {sass['nvdisasm']}."
+    return f"{where}\n\n{table(_SASS, map(_counted, sass['rows']))}"
+
+
+def _counted(row: Data) -> tuple[object, ...]:
+    M, N, K = row["problem"].split(",")[:3]
+    share = f"{100 * row['ffma'] / row['instructions']:.1f}"
+    loads = _numbers({f"LDS.{bits}": number for bits, number in row["lds"].items()})
+    copies, others = _numbers(row["copies"]), sum(row["others"].values())
+    spilled = f", {row['spilled_bytes']} bytes spilled" if row["spilled_bytes"] else ""
+    counts = (row["ffma"], share, loads, copies, row["barriers"], others, row["reuse"])
+    return f"{M},{N},{K},{row['layout']}", *counts, f"{row['registers']}{spilled}"
+
+
+def _numbers(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in counts.items())
 
 
 def _fp16x3(tensor: Data) -> str:
@@ -50,47 +63,30 @@ def _fp16x3(tensor: Data) -> str:
     )
 
 
-def _called(row: Data) -> str:
-    M, N, K = row["problem"].split(",")[:3]
-    return f"{M},{N},{K},{row['layout']}"
-
-
-def _numbers(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{number} {name}" for name, number in counts.items())
-
-
-def ncu_texts(ncu: Data | None) -> dict[str, str]:
+def _pipes(ncu: Data) -> str:
     """Return Nsight Compute's figures for the pipes: of FMAs for rung 9, of tensor cores for rung 11."""
-    if ncu is None:
-        return {"ncu-pipe": NOT_PROFILED}
-    rows = [row for row in ncu["rows"] if row.get("rung", "pipelined") == "pipelined"]
-    tensor = [row for row in ncu["rows"] if row not in rows]
-    pipes = {"FMA": _metric(rows, "pipe_fma", PIPE), "tensor": _metric(tensor, "pipe_tensor", TENSOR_PIPE)}
-    issued = any(ISSUE in row["metrics"] for row in ncu["rows"])
-    named = (f"{name} pipe: {f'`{pipe}`' if pipe else 'ncu gave no figure'}" for name, pipe in pipes.items())
-    lines = [
+    rows = [{"rung": "pipelined"} | row for row in ncu["rows"]]
+    by_pipe = {name: [row for row in rows if (row["rung"] == "pipelined") is (name == "FMA")] for name in _METRICS}
+    metrics = {name: _metric(by_pipe[name], *wanted) for name, wanted in _METRICS.items()}
+    named = (f"{name} pipe: {f'`{metric}`' if metric else 'ncu gave no figure'}" for name, metric in metrics.items())
+    where = (
         f"{ncu['M']} x {ncu['N']} x {ncu['K']} on one {ncu['device']}, driver {ncu['driver']}, NVRTC {ncu['nvrtc']}, "
-        f"Nsight Compute {ncu['ncu']}, {ncu['date']}. {'; '.join(named)}.",
-        "",
-        *header("rung, layout", "pipe", "busy, %", *(["issue slots, %"] if issued else []), "device time, ms"),
-        *(_profiled(f"pipelined, {row['layout']}", "FMA", row, pipes["FMA"], issued) for row in rows),
-        *(_profiled(f"{row['rung']}, {row['layout']}", "tensor", row, pipes["tensor"], issued) for row in tensor),
-    ]
-    return {"ncu-pipe": "\n".join(lines)}
+        f"Nsight Compute {ncu['ncu']}, {ncu['date']}. {'; '.join(named)}."
+    )
+    issue = (ISSUE,) if any(ISSUE in row["metrics"] for row in rows) else ()
+    heads = ("rung, layout", "pipe", "busy, %", *("issue slots, %" for _ in issue), "device time, ms")
+    lines = (_profiled(name, row, (metrics[name], *issue)) for name, of_pipe in by_pipe.items() for row in of_pipe)
+    return f"{where}\n\n{table(heads, lines)}"
 
 
 def _metric(rows: Sequence[Data], part: str, preferred: str) -> str | None:
     """Return the preferred metric, or the first of this pipe that ncu reported for all rows."""
-    given = (
-        [name for name in (preferred, *rows[0]["metrics"]) if all(name in row["metrics"] for row in rows)]
-        if rows
-        else []
-    )
-    return next((name for name in given if part in name and ".pct_of_peak" in name), None)
+    given = (preferred, *rows[0]["metrics"]) if rows else ()
+    reported = (name for name in given if all(name in row["metrics"] for row in rows))
+    return next((name for name in reported if part in name and ".pct_of_peak" in name), None)
 
 
-def _profiled(what: str, name: str, row: Data, pipe: str | None, issued: bool) -> str:
-    metrics = row["metrics"]
-    shares = [f"{metrics[one]:.1f}" if one in metrics else "" for one in (pipe, *([ISSUE] if issued else []))]
-    took = metrics.get("gpu__time_duration.sum")  # in ns
-    return line(what, name, *shares, "" if took is None else f"{took / 1e6:.3f}")
+def _profiled(pipe: str, row: Data, shares: Sequence[str | None]) -> tuple[str, ...]:
+    metrics, ns = row["metrics"], row["metrics"].get("gpu__time_duration.sum")
+    shown = (f"{metrics[name]:.1f}" if name in metrics else "" for name in shares)
+    return f"{row['rung']}, {row['layout']}", pipe, *shown, "" if ns is None else f"{ns / 1e6:.3f}"

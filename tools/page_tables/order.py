@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
-
+from fastsgemm.measure import speeds
 from fastsgemm.measure.environment import in_words
-from page_tables.markdown import NOT_MEASURED, Data, header, line
+from page_tables.markdown import NOT_MEASURED, table
+from page_tables.runs import Data, Stored
 
 _SLOWER = 0.98  # times the speed of cuBLAS
+_COST = ("problems", "times cuBLAS, mean", "least", "slower than cuBLAS", "times the default, mean", "least")
 COMPARED = {
     "rows": "1 to 512 of 4096 rows and all, with N = {N} and K = {K}, each layout; against the reference",
     "configs": "random legal configs, shapes, layouts, paddings, alignments, alpha and beta; against the reference",
@@ -16,39 +16,36 @@ COMPARED = {
 }
 
 
-def texts(data: Data | None) -> dict[str, str]:
+def texts(data: Stored) -> dict[str, str]:
     """Return the tables by name."""
-    if data is None:
+    run = data.get("order")
+    if run is None:
         return dict.fromkeys(("order-cost", "order-proof"), NOT_MEASURED)
-    return {"order-cost": "\n".join(_cost(data["cost"])), "order-proof": "\n".join(_proof(data["proof"]))}
+    return {"order-cost": _cost(run["cost"]), "order-proof": _proof(run["proof"])}
 
 
-def _cost(data: Data) -> list[str]:
+def _cost(data: Data) -> str:
     rows = sorted(data["rows"], key=_times_cublas)
-    lost = [row for row in rows if _times_cublas(row) < _SLOWER]
-    heads = ("times cuBLAS, mean", "least", "slower than cuBLAS", "times the default, mean", "least")
-    return [
-        f"On {in_words(data)}. Means are geometric.", "",
-        *header("problems", *heads),
-        _summary(rows), "",
-        f"Slower than cuBLAS by 2 % or more, {len(lost)} of {len(rows)}, the slowest first:", "",
-        *_problems(lost),
-    ]  # fmt: skip
+    of_cublas, of_default = [*map(_times_cublas, rows)], [*map(_times_default, rows)]
+    mean, default = speeds.summary(of_cublas), speeds.summary(of_default)
+    cost = (len(rows), *_mean_and_least(mean), mean["lost"], *_mean_and_least(default))
+    lost = [
+        (f"{row['M']},{row['N']},{row['K']},{row['layout']}", f"{_times_cublas(row):.2f}", f"{_times_default(row):.2f}")
+        for row in rows
+        if _times_cublas(row) < _SLOWER
+    ]
+    return "\n\n".join(
+        [
+            f"On {in_words(data)}. Means are geometric.",
+            table(_COST, [cost]),
+            f"Slower than cuBLAS by 2 % or more, {len(lost)} of {len(rows)}, the slowest first:",
+            table(("problem", "times cuBLAS", "times the default"), lost),
+        ]
+    )
 
 
-def _summary(rows: Sequence[Data]) -> str:
-    of_cublas, of_default = [_times_cublas(row) for row in rows], [_times_default(row) for row in rows]
-    slower = sum(speed < 1.0 for speed in of_cublas)
-    cells = (f"{statistics.geometric_mean(of_cublas):.2f}", f"{min(of_cublas):.2f}", slower)
-    return line(len(rows), *cells, f"{statistics.geometric_mean(of_default):.2f}", f"{min(of_default):.2f}")
-
-
-def _problems(rows: Sequence[Data]) -> list[str]:
-    lines = header("problem", "times cuBLAS", "times the default")
-    for row in rows:
-        called = f"{row['M']},{row['N']},{row['K']},{row['layout']}"
-        lines.append(line(called, f"{_times_cublas(row):.2f}", f"{_times_default(row):.2f}"))
-    return lines
+def _mean_and_least(summary: Data) -> tuple[str, str]:
+    return f"{summary['mean']:.2f}", f"{summary['slowest']:.2f}"
 
 
 def _times_cublas(row: Data) -> float:
@@ -59,9 +56,6 @@ def _times_default(row: Data) -> float:
     return float(row["default_ms"] / row["ms"])
 
 
-def _proof(data: Data) -> list[str]:
-    lines = [f"On {in_words(data)}.", "", *header("compared, bit by bit", "calls", "wrong")]
-    for name, what in COMPARED.items():
-        case = data[name]
-        lines.append(line(what.format(**case), case["calls"], case["bad"]))
-    return lines
+def _proof(data: Data) -> str:
+    rows = ((what.format(**data[name]), data[name]["calls"], data[name]["bad"]) for name, what in COMPARED.items())
+    return f"On {in_words(data)}.\n\n{table(('compared, bit by bit', 'calls', 'wrong'), rows)}"

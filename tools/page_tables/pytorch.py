@@ -5,51 +5,44 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from page_tables.markdown import Data, header, line
+from page_tables.markdown import table
+from page_tables.runs import Data, Stored, place
 
 NOT_MEASURED = "*Not measured yet: see `tests/benchmarks/programs/README.md`; it takes a GPU.*"
+_SYMMETRIC = ("muon", "neighbours", "newton_schulz", "pca", "shampoo")  # programs that multiply by a transpose of A
+_PRECISIONS = ("ieee", "fp16x3")
+_RATIOS = ("null", *_PRECISIONS)  # null: PyTorch's own products a second time
+_NOISE = 0.02  # a program that takes more than so much longer is slower
 
 
-def texts(programs: Mapping[str, Data] | None) -> dict[str, str]:
-    """Return the text of every table by its name; a program that was not run has none yet.
-
-    Parameters
-    ----------
-    programs : mapping, optional
-        What each program measured, by ``NAME on DEVICE``.
-    """
-    programs = programs or {}
+def texts(data: Stored) -> dict[str, str]:
+    """Return the text of every table by its name; a program that was not run has none yet."""
+    programs: Mapping[str, Data] = data.get("pytorch") or {}
     single = {
-        name: "\n\n".join(_text(table, run) for key, run in programs.items() if key.startswith(f"{program} on "))
-        or NOT_MEASURED
-        for name, (program, table) in _TABLES.items()
+        name: "\n\n".join(_text(of_run, run) for key, run in programs.items() if key.startswith(f"{program} on "))
+        for name, (program, of_run) in _TABLES.items()
     }
-    timed = {name: program for name, program in programs.items() if "cases" in program}
-    return single | {"pytorch-programs": _programs(timed)}
+    by_place: dict[str, list[Data]] = {}
+    for run in programs.values():
+        if "cases" in run:
+            by_place.setdefault(place(run), []).extend(run["cases"])
+    single["pytorch-programs"] = "\n\n".join(_programs(where, cases) for where, cases in by_place.items())
+    return {name: text or NOT_MEASURED for name, text in single.items()}
 
 
-def _text(table: Callable[[Data], list[str]], program: Data) -> str:
+def _text(of_run: Callable[[Data], str], run: Data) -> str:
     """Return where a program ran, its table, and what must be known of this run."""
-    remark = program.get("remark")
-    lines = [_place(program), "", *table(program)]
-    return "\n".join([*lines, "", remark] if remark else lines)
+    devices = f"{run['scaling'][-1]['devices']}{place(run).removeprefix('one')}" if "scaling" in run else place(run)
+    return "\n\n".join(filter(None, (f"On {devices}.", of_run(run), run.get("remark"))))
 
 
-def _place(program: Data) -> str:
-    number = program["scaling"][-1]["devices"] if "scaling" in program else "one"
-    return f"On {number} {program['device']}, torch {program['torch']}, {program['date']}."
-
-
-def _programs(timed: Mapping[str, Data]) -> str:
-    """Return a table for each place where programs ran in turns: the times of a step, those of others relative."""
-    texts = []
-    for place, cases in _by_place(timed).items():
-        lines = header("program", "PyTorch, ms", *_RATIOS, "limit")
-        for case in cases:
-            ratios = (f"{_ratio(case, name):.2f}" if name in case["ms"] else "" for name in _RATIOS)
-            lines.append(line(case["what"], f"{case['ms']['PyTorch']:.2f}", *ratios, case.get("limit", "")))
-        texts.append("\n".join([f"On {place}.", "", *lines, "", _summary(cases)]))
-    return "\n\n".join(texts) or NOT_MEASURED
+def _programs(where: str, cases: Sequence[Data]) -> str:
+    """Return a table of the programs that ran in turns in one place: the times of a step, those of others relative."""
+    lines = []
+    for case in cases:
+        ratios = (f"{_ratio(case, name):.2f}" if name in case["ms"] else "" for name in _RATIOS)
+        lines.append((case["what"], f"{case['ms']['PyTorch']:.2f}", *ratios, case.get("limit", "")))
+    return f"On {where}.\n\n{table(('program', 'PyTorch, ms', *_RATIOS, 'limit'), lines)}\n\n{_summary(cases)}"
 
 
 def _summary(cases: Sequence[Data]) -> str:
@@ -86,94 +79,83 @@ def step_times(programs: Mapping[str, Data] | None) -> dict[tuple[str, str], lis
     for name, program in (programs or {}).items():
         if "cases" in program:
             kind = "PyTorch programs with A Aᵀ" if name.startswith(_SYMMETRIC) else "other PyTorch programs"
-            place = f"{program['device']}, {program['date']}"
-            times.setdefault((place, kind), []).extend(case["ms"] for case in program["cases"])
+            where = f"{program['device']}, {program['date']}"
+            times.setdefault((where, kind), []).extend(case["ms"] for case in program["cases"])
     return dict(sorted(times.items(), key=lambda one: one[0][1]))  # devices as they are stored
 
 
-def _by_place(timed: Mapping[str, Data]) -> dict[str, list[Data]]:
-    places: dict[str, list[Data]] = {}
-    for program in timed.values():
-        place = f"one {program['device']}, torch {program['torch']}, {program['date']}"
-        places.setdefault(place, []).extend(program["cases"])
-    return places
-
-
-def _relative(times: Mapping[str, float]) -> list[float]:
-    """Return the time with PyTorch's products, then the ratios of the others to it."""
-    plain, *ours = times.values()
-    return [plain, *(time / plain for time in ours)]
-
-
-def _calls(calls: Data) -> list[str]:
+def _calls(calls: Data) -> str:
     """Return what products add to the host time of a step, and the host time of calls one after the other."""
-    lines = header("step", "products", "kernels", "PyTorch, µs", *(f"{name}, µs" for name in _RATIOS))
-    for row in calls["steps"]:
-        us, number = row["step_us"], row["products"]
-        kernels = " / ".join("?" if count is None else str(count) for count in row["launches"].values())
-        extra = (f"{(us[name] - us['PyTorch']) / number:+.1f}" for name in _RATIOS)
-        lines.append(line(row["step"], number, kernels, f"{us['PyTorch'] / number:.1f}", *extra))
-    lines += ["", *header("call", "host time, µs", "relative to PyTorch's")]
+    lines = []
     for row in calls["calls"]:
         size = " x ".join(map(str, row["size"])) + (f", rung {row['rung']}" if row["rung"] else "")
         for name, us in row["us"].items():
             base = "torch.mm(out=)" if "C given" in name or "out=" in name else "torch.mm"
-            ratio = "" if name == base else f"{us / row['us'][base]:.2f}"
-            lines.append(line(f"`{name}`, {size}", f"{us:.1f}", ratio))
-    return lines
+            lines.append((f"`{name}`, {size}", f"{us:.1f}", "" if name == base else f"{us / row['us'][base]:.2f}"))
+    of_calls = table(("call", "host time, µs", "relative to PyTorch's"), lines)
+    heads = ("step", "products", "kernels", "PyTorch, µs", *(f"{name}, µs" for name in _RATIOS))
+    return f"{table(heads, map(_step, calls['steps']))}\n\n{of_calls}"
 
 
-def _opinfo(opinfo: Data) -> list[str]:
+def _step(row: Data) -> tuple[object, ...]:
+    """Return the cells of a step: what each product takes of it, and what the others add to that."""
+    us, number = row["step_us"], row["products"]
+    kernels = " / ".join("?" if count is None else str(count) for count in row["launches"].values())
+    added = (f"{(us[name] - us['PyTorch']) / number:+.1f}" for name in _RATIOS)
+    return row["step"], number, kernels, f"{us['PyTorch'] / number:.1f}", *added
+
+
+def _opinfo(opinfo: Data) -> str:
     samples, replaced = (sum(row[name] for row in opinfo["operators"]) for name in ("samples", "replaced"))
     worst = max(row["worst"] for row in opinfo["operators"])
-    return [
+    return (
         f"All {samples} samples, with {replaced} calls that were replaced, agree to {opinfo['tolerance']:.0e}; the "
         f"largest difference is {worst:.1e}."
-    ]
+    )
 
 
-def _batch_invariance(prompts: Data) -> list[str]:
+def _batch_invariance(prompts: Data) -> str:
     what = f"one prompt of {prompts['tokens']} tokens, alone and among {prompts['prompts']}"
-    lines = header(what, "logits that differ")
-    return lines + [line(name, f"{count:,} of {prompts['elements']:,}") for name, count in prompts["differing"].items()]
+    rows = ((name, f"{count:,} of {prompts['elements']:,}") for name, count in prompts["differing"].items())
+    return table((what, "logits that differ"), rows)
 
 
-def _mixture(block: Data) -> list[str]:
+def _mixture(block: Data) -> str:
     step = f"training step, {block['experts']} experts of width {block['width']}, {block['tokens']} tokens; router by"
-    return [*header(step, "ms"), *(line(how, f"{ms:.1f}") for how, ms in block["ms"].items())]
+    return table((step, "ms"), ((how, f"{ms:.1f}") for how, ms in block["ms"].items()))
 
 
-def _log_probability(head: Data) -> list[str]:
-    lines = header(f"log-probabilities, {head['tokens']} tokens of {head['vocabulary']:,}; head by", "ms", "error")
-    return lines + [line(how, f"{ms:.2f}", f"{head['errors'][how]:.0e}") for how, ms in head["ms"].items()]
+def _log_probability(head: Data) -> str:
+    what = f"log-probabilities, {head['tokens']} tokens of {head['vocabulary']:,}; head by"
+    rows = ((how, f"{ms:.2f}", f"{head['errors'][how]:.0e}") for how, ms in head["ms"].items())
+    return table((what, "ms", "error"), rows)
 
 
-def _gpus(several: Data) -> list[str]:
+def _gpus(several: Data) -> str:
     """Return a table with a line for each work and number of devices, and what the comparison with one device gave."""
     alone, *others = several["scaling"]
     known = all(work["shares"] for run in others for work in run["works"].values())
     kinds = ("NCCL", "waiting") if known else ()
     columns = "devices", "PyTorch, ms", "ieee", "fp16x3", "ieee, share of the ideal"
-    lines = header("work", *columns, *(f"ieee, {kind}" for kind in kinds))
+    lines = []
     for work in alone["works"]:
         for run in (alone, *others):
             measured, number = run["works"][work], run["devices"]
+            plain, *ours = measured["ms"].values()
             parts = 1 if "per device" in work else number  # of one device's work that each device has
             ideal = alone["works"][work]["ms"]["ieee"] / parts
             limits = (_percent(measured["shares"]["ieee"][kind]) if measured["shares"] else "" for kind in kinds)
-            ms, *ratios = _relative(measured["ms"])
-            cells = f"{ms:.1f}", *(f"{ratio:.2f}" for ratio in ratios), _percent(ideal / measured["ms"]["ieee"])
-            lines.append(line(work, number, *cells, *limits))
+            ratios = (f"{ms / plain:.2f}" for ms in ours)
+            lines.append((work, number, f"{plain:.1f}", *ratios, _percent(ideal / measured["ms"]["ieee"]), *limits))
     most = several["differences"]["losses"]
     losses = ", ".join(f"{kind} {one:.0e}" if one else f"{kind} 0" for kind, one in most.items())
     differing = {number: names for number, names in several["differences"]["bits"].items() if names}
     bits = f"differ on {', '.join(differing)} devices" if differing else "are the same on every number of devices"
-    return [
-        *lines,
-        "",
+    return (
+        f"{table(('work', *columns, *(f'ieee, {kind}' for kind in kinds)), lines)}\n\n"
         f"With rows or columns divided, the bits of a product in one order {bits}. The losses of training differ from "
-        f"those of one device by at most: {losses}.",
-    ]
+        f"those of one device by at most: {losses}."
+    )
 
 
 def _percent(share: float) -> str:
@@ -181,18 +163,8 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}%" if share else ""
 
 
-_SYMMETRIC = (
-    "muon",
-    "neighbours",
-    "newton_schulz",
-    "pca",
-    "shampoo",
-)  # programs that multiply a matrix by its own transpose
-_PRECISIONS = ("ieee", "fp16x3")
-_RATIOS = ("null", *_PRECISIONS)  # null: PyTorch's own products a second time
-_NOISE = 0.02  # a program that takes more than so much longer is slower
 # Every table of one program, with that program.
-_TABLES: dict[str, tuple[str, Callable[[Data], list[str]]]] = {
+_TABLES: dict[str, tuple[str, Callable[[Data], str]]] = {
     "pytorch-calls": ("calls", _calls),
     "pytorch-opinfo": ("opinfo", _opinfo),
     "pytorch-batch-invariance": ("batch_invariance", _batch_invariance),

@@ -7,11 +7,13 @@ import statistics
 from fastsgemm import rungs
 from fastsgemm.heuristics import database
 from fastsgemm.tuning import tuner
-from page_tables.markdown import NOT_MEASURED, Data
+from page_tables.markdown import NOT_MEASURED
+from page_tables.runs import Data, Stored
 
 
-def texts(run: Data | None) -> dict[str, str]:
-    """Return the texts by name; `run` is what `fastsgemm tune --json` printed on a device without records."""
+def texts(data: Stored) -> dict[str, str]:
+    """Return the texts by name. The run is what `fastsgemm tune --json` printed on a device without records."""
+    run = data.get("own_records")
     limits = (
         f"A quick run takes at most {tuner.QUICK_SECONDS:g} seconds and the standard set {tuner.STANDARD_SECONDS:g}, "
         "divided among rungs and problems."

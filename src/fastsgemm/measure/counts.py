@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fastsgemm.measure.chains import has_several_chains, verdict
-from fastsgemm.measure.tables import plain, rung_title
+from fastsgemm.measure.tables import cells, plain, rung_title
 from fastsgemm.rungs import find
 from fastsgemm.sim.counters import GlobalTraffic, SharedTraffic
 
@@ -234,4 +234,5 @@ def _table(first: str, columns: Mapping[str, str], rows: Iterable[CountedRow | K
     short = {
         "\n".join(_SHORT.get(part, part) for part in heading.split("\n")): cell for heading, cell in columns.items()
     }
-    return plain({f"\n{first}": "{name}", **short}, named(rows))
+    columns = {f"\n{first}": "{name}", **short}
+    return plain(columns, cells(columns, named(rows)))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Meta
 from fastsgemm.geometry.matrix import Operand, operand_of
 from fastsgemm.geometry.variants import Call
 from fastsgemm.problem import LAYOUTS as OPERAND_LAYOUTS
-from fastsgemm.problem import Problem, parse, spell
+from fastsgemm.problem import Problem, of_data, parse, spell
 
 SEED = 107  # of the random problems; a new one whenever something was changed after a look at these, or one is tuned
 LAUNCH_FLOPS = 10**8  # 0.1 GFLOP: an H200 computes that in 2 us, less than a launch takes
@@ -89,6 +90,13 @@ class Sample:
     def __str__(self) -> str:
         padded = "" if self.padding == (0, 0, 0) else "+" + "+".join(map(str, self.padding))
         return spell(self.problem) + padded
+
+
+def sample_of(row: Mapping[str, Any]) -> Sample:
+    """Return the sample of a row of results, which has the fields of the problem and lda, ldb and ldc."""
+    dense = Sample(of_data(row))
+    a, b, c = (row[name] - least for name, least in zip(("lda", "ldb", "ldc"), dense.leading_dimensions, strict=True))
+    return Sample(dense.problem, (a, b, c))
 
 
 def _spelled(text: str) -> tuple[Sample, ...]:

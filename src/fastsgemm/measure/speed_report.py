@@ -14,31 +14,9 @@ from fastsgemm.problem import of_data, spell
 
 Data = dict[str, Any]
 
-_SETS = {
-    "problems": "{what}",
-    "number": "{number}",
-    "geometric mean": "{mean:.3f}",
-    "at 1.0 or better": "{ahead:.0%}",
-    "at 0.95 or better": "{near:.0%}",
-    "slowest": "{slowest:.2f}",
-}
-_LOSSES = {
-    "problem": "{problem}",
-    "lda, ldb, ldc": "{lda}, {ldb}, {ldc}",
-    "rung": "{rung}",
-    "chosen by": "{rule}",
-    "ms": "{ms:.4g}",
-    "cuBLAS ms": "{cublas_ms:.4g}",
-    "speed": "{speed:.2f}",
-}
-_CHANGES = {
-    "figure": "{of.name}",
-    "then": "{of.old:.3f}",
-    "now": "{of.new:.3f}",
-    "change": "{change:+.1%}",
-    "noise": "{of.noise:.1%}",
-    "verdict": "{of.verdict}",
-}
+_SETS = ("problems", "number", "geometric mean", "at 1.0 or better", "at 0.95 or better", "slowest")
+_LOSSES = ("problem", "lda, ldb, ldc", "rung", "chosen by", "ms", "cuBLAS ms", "speed")
+_CHANGES = ("figure", "then", "now", "change", "noise", "verdict")
 
 
 def page(data: Data, compared: Sequence[Verdict] = (), old: Data | None = None) -> str:
@@ -64,16 +42,24 @@ def page(data: Data, compared: Sequence[Verdict] = (), old: Data | None = None) 
 
 def _summary(data: Data) -> list[str]:
     """Return a table with a line for each set."""
-    measured = {one.what: speeds.of_rows(data.get(name, ())) for name, one in SETS_OF_A_RUN.items()}
-    return markdown(_SETS, [{"what": what} | speeds.summary(of) for what, of in measured.items() if of])
+    lines = []
+    for name, one in SETS_OF_A_RUN.items():
+        if rows := data.get(name, ()):
+            of = speeds.summary(speeds.of_rows(rows))
+            shares = (f"{of['ahead']:.0%}", f"{of['near']:.0%}")
+            lines.append((one.what, of["number"], f"{of['mean']:.3f}", *shares, f"{of['slowest']:.2f}"))
+    return markdown(_SETS, lines)
 
 
 def _losses(data: Data) -> list[str]:
     rows = [row for name in SETS_OF_A_RUN for row in data.get(name, ())]
     lost = sorted((row for row in rows if row["percent"] < 100.0), key=lambda row: float(row["percent"]))
-    shown = [row | {"problem": spell(of_data(row)), "speed": row["percent"] / 100} for row in lost]
+    lines = []
+    for row in lost:
+        what = (spell(of_data(row)), f"{row['lda']}, {row['ldb']}, {row['ldc']}", row["rung"], row["rule"])
+        lines.append((*what, f"{row['ms']:.4g}", f"{row['cublas_ms']:.4g}", f"{row['percent'] / 100:.2f}"))
     heading = f"## The {len(lost)} of {len(rows)} problems on which cuBLAS is faster"
-    return [heading, "", *markdown(_LOSSES, shown, text=("lda, ldb, ldc", "rung", "chosen by"))]
+    return [heading, "", *markdown(_LOSSES, lines, text=_LOSSES[1:4])]
 
 
 def _comparison(compared: Sequence[Verdict]) -> list[str]:
@@ -85,7 +71,7 @@ def _comparison(compared: Sequence[Verdict]) -> list[str]:
         "standard errors of both runs together. The noise is one such standard error.",
     ]
     changed = [
-        {"of": one, "change": one.new / one.old - 1}
+        (one.name, f"{one.old:.3f}", f"{one.new:.3f}", f"{one.new / one.old - 1:+.1%}", f"{one.noise:.1%}", one.verdict)
         for one in compared
         if one.verdict in ("slower", "faster") and one.old and one.new
     ]

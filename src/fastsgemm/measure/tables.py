@@ -1,49 +1,46 @@
-"""Tables: in Markdown from a format for each column, and in lines of a terminal."""
+"""Tables: the cells of rows by a format for each column, shown in Markdown and in lines of a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 
-def markdown(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]], text: Iterable[str] = ()) -> list[str]:
-    """Return the lines of a table.
+def cells(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each row.
 
     Parameters
     ----------
     columns : mapping
-        The format of each column's cells, by its heading: ``{ms:.4g}`` shows what a row has for ``ms``. Lines of a
-        heading become words.
+        The format of each column by its heading: ``{ms:.4g}`` shows what a row has for ``ms``.
     rows : iterable of mapping
-    text : iterable of str, optional
-        The headings of columns that hold text, besides the first. The others hold numbers.
     """
-    left = {next(iter(columns)), *text}
-    heads = line(*(" ".join(heading.split()) for heading in columns))
-    rule = "|" + "".join("---|" if heading in left else "---:|" for heading in columns)
-    return [heads, rule, *(line(*_cells(columns, row)) for row in rows)]
+    for row in rows:
+        yield tuple(cell.format_map(row) for cell in columns.values())
 
 
-def line(*cells: object) -> str:
-    """Return a line of such a table."""
-    return "| " + " | ".join(map(str, cells)) + " |"
+def markdown(headings: Iterable[str], rows: Iterable[Iterable[object]], text: Iterable[str] = ()) -> list[str]:
+    """Return the lines of a table of cells. The first column and those with headings in `text` are no numbers."""
+    heads = [" ".join(heading.split()) for heading in headings]
+    rule = "".join("---|" if heading in (heads[0], *text) else "---:|" for heading in heads)
+    return [_line(heads), f"|{rule}", *map(_line, rows)]
 
 
-def plain(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the same for a terminal, in columns as wide as they need to be; each heading has as many lines."""
-    lines = [*zip(*(heading.split("\n") for heading in columns), strict=True), *(_cells(columns, row) for row in rows)]
+def _line(row: Iterable[object]) -> str:
+    return f"| {' | '.join(map(str, row))} |"
+
+
+def plain(headings: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the same for a terminal, with columns as wide as they need to be. Each heading has as many lines."""
+    lines = [*zip(*(heading.split("\n") for heading in headings), strict=True), *rows]
     first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
-    return [aligned(cells, (first, *(1 + width for width in others))) for cells in lines]
+    return [aligned(row, (first, *(1 + width for width in others))) for row in lines]
 
 
-def _cells(columns: Mapping[str, str], row: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(cell.format_map(row) for cell in columns.values())
-
-
-def aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+def aligned(row: Sequence[str], widths: Sequence[int]) -> str:
     """Return a line of a terminal: the first cell to the left, the others to the right of their widths."""
-    right = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
-    return "".join([cells[0].ljust(widths[0]), *right]).rstrip()
+    right = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+    return "".join([row[0].ljust(widths[0]), *right]).rstrip()
 
 
 def rung_title(number: int | None, name: str) -> str:
