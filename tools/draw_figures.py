@@ -5,9 +5,8 @@
     tools/draw_figures.py --all      draw all of them
     tools/draw_figures.py --check    draw nothing; exit 1 if one is out of date (does not need matplotlib)
 
-Each figure is drawn light and dark, and both also in a narrow form for phones: docs/figures/NAME-light.svg,
-NAME-narrow-light.svg and so on. The first line of a file after the XML header has a digest of the data in it and of
-this program, so `--check` does not depend on the version of matplotlib.
+Each figure is drawn light and dark: docs/figures/NAME-light.svg and NAME-dark.svg. The first line of a file after the
+XML header has a digest of its data and of this program, so `--check` does not depend on the version of matplotlib.
 """
 
 from __future__ import annotations
@@ -20,16 +19,13 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from figure_data import (
     LAYOUTS,
-    ROOT,
-    Data,
-    read_files,
     select_curves,
     select_ladder,
     select_precision,
@@ -37,27 +33,11 @@ from figure_data import (
     select_rooflines,
     select_sizes,
 )
+from generated import ROOT
+from page_tables.runs import Stored, read_data
+from svg_canvas import THEMES, Theme
 
-WIDTH = 6.6  # inches at 72 points; at 600 pixels a text of 10 points is then 12.6 pixels high
-NARROW = 3.9  # of the narrow form; at 350 pixels, what a phone has, it is 12.5 pixels high
-
-
-@dataclass(frozen=True)
-class Theme:
-    """Colours of one variant of the figures."""
-
-    paper: str
-    ink: str
-    faint: str
-    ours: str
-    cublas: str
-    loss: str
-
-
-THEMES = {
-    "light": Theme("#ffffff", "#1f2328", "#d0d7de", "#0969da", "#57606a", "#cf222e"),
-    "dark": Theme("#0d1117", "#e6edf3", "#3d444d", "#58a6ff", "#9198a1", "#ff7b72"),
-}
+WIDTH = 4.4  # inches at 72 points. At 350 pixels, what a phone has, a text of 10 points is 11 pixels high.
 
 
 @dataclass(frozen=True)
@@ -70,14 +50,13 @@ class Drawing:
         Returns the plain data that the figure shows, from the files by name, or None if they lack it.
     draw : callable
         Fills a matplotlib figure with these data.
-    height, narrow : float
-        Of the two forms, in inches.
+    height : float
+        In inches.
     """
 
-    select: Callable[[Mapping[str, Data]], Any]
+    select: Callable[[Stored], Any]
     draw: Callable[[Any, Any, Theme], None]
     height: float
-    narrow: float
 
 
 # The ladder
@@ -87,7 +66,7 @@ def draw_ladder(figure: Any, data: Any, theme: Theme) -> None:
     """Draw a bar for each rung."""
     axes = figure.add_subplot()
     names, rates = zip(*data["rungs"], strict=True)
-    axes.barh(names, rates, color=theme.ours, height=0.68)
+    axes.barh(names, rates, color=theme.block, height=0.68)
     axes.invert_yaxis()
     for place, rate in enumerate(rates):
         inside = rate > max(rates) / 4
@@ -95,14 +74,16 @@ def draw_ladder(figure: Any, data: Any, theme: Theme) -> None:
         shift = {"xytext": (offset, 0), "textcoords": "offset points"}
         axes.annotate(f"{rate:.1f}", (rate, place), va="center", ha=side, color=color, **shift)
     above = axes.get_xaxis_transform()
-    peak = ("peak of the FP32 pipe", 1.1, "right") if _narrow(figure) else ("peak of the\nFP32 pipe", 1.02, "center")
-    places = ((data["cublas"], "--", "cuBLAS", 1.02, "center"), (data["peak"], "-", *peak))
+    places = (
+        (data["cublas"], "--", "cuBLAS", 1.02, "center"),
+        (data["peak"], "-", "peak of the FP32 pipe", 1.1, "right"),
+    )
     for rate, style, name, height, side in places:
         if rate is not None:
-            axes.axvline(rate, color=theme.cublas, linestyle=style, linewidth=1.2, zorder=0)
-            axes.text(rate, height, f"{name} {rate:.1f}", transform=above, ha=side, va="bottom", color=theme.cublas)
+            axes.axvline(rate, color=theme.muted, linestyle=style, linewidth=1.2, zorder=0)
+            axes.text(rate, height, f"{name} {rate:.1f}", transform=above, ha=side, va="bottom", color=theme.muted)
     axes.set_xlim(0, max(data["peak"] or 0.0, 1.08 * max(rates)))
-    figure.supxlabel(_split(figure, f"TFLOP/s: {data['title']}"), fontsize=10)
+    figure.supxlabel(_split(f"TFLOP/s: {data['title']}"), fontsize=10)
     axes.tick_params(axis="y", length=0)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
@@ -111,22 +92,21 @@ def draw_ladder(figure: Any, data: Any, theme: Theme) -> None:
 # TFLOP/s against size, four layouts
 
 
-_SIZES = (256, 512, 1024, 2048, 4096, 8192)
+_SIZES = (256, 1024, 4096)
 
 
 def draw_sizes(figure: Any, data: Any, theme: Theme) -> None:
     """Draw a panel for each layout; the peak of the pipe is the top of each."""
-    rows, columns = (4, 1) if _narrow(figure) else (2, 2)
-    panels = figure.subplots(rows, columns, sharex=True, sharey=True).flat
+    panels = figure.subplots(2, 2, sharex=True, sharey=True).flat
     for axes, (layout, what) in zip(panels, LAYOUTS.items(), strict=True):
         if data["random"][layout]:
             sizes, ours, theirs = zip(*data["random"][layout], strict=True)
-            axes.scatter(sizes, theirs, s=11, marker="x", linewidths=0.9, color=theme.cublas, alpha=0.75)
-            axes.scatter(sizes, ours, s=11, color=theme.ours, alpha=0.75, linewidths=0)
+            axes.scatter(sizes, theirs, s=11, marker="x", linewidths=0.9, color=theme.muted, alpha=0.75)
+            axes.scatter(sizes, ours, s=11, color=theme.block, alpha=0.75, linewidths=0)
         if data["squares"][layout]:
             sizes, ours, theirs = zip(*data["squares"][layout], strict=True)
-            axes.plot(sizes, theirs, color=theme.cublas, linestyle="--", linewidth=1.4)
-            axes.plot(sizes, ours, color=theme.ours, linewidth=1.6)
+            axes.plot(sizes, theirs, color=theme.muted, linestyle="--", linewidth=1.4)
+            axes.plot(sizes, ours, color=theme.block, linewidth=1.6)
         axes.set_title(what, fontsize=10)
         axes.set_ylim(0, data["peak"])
         axes.set_xscale("log")
@@ -134,18 +114,12 @@ def draw_sizes(figure: Any, data: Any, theme: Theme) -> None:
         axes.minorticks_off()
         axes.grid(axis="y")
     squares = any(data["squares"].values())
-    dots = [_key(theme.ours, "o", "", "sgemm, random"), _key(theme.cublas, "x", "", "cuBLAS, random")]
-    lines = [_key(theme.ours, "", "-", "sgemm, square"), _key(theme.cublas, "", "--", "cuBLAS, square")]
+    dots = [_key(theme.block, "o", "", "sgemm, random"), _key(theme.muted, "x", "", "cuBLAS, random")]
+    lines = [_key(theme.block, "", "-", "sgemm, square"), _key(theme.muted, "", "--", "cuBLAS, square")]
     handles = (lines if squares else []) + dots
-    figure.legend(
-        handles=handles,
-        loc="outside upper center",
-        ncols=2 if _narrow(figure) else len(handles),
-        frameon=False,
-        columnspacing=1.2,
-    )
+    figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False, columnspacing=1.2)
     figure.supylabel(f"TFLOP/s; top: peak of the FP32 pipe, {data['peak']:.1f}", fontsize=10)
-    figure.supxlabel(_split(figure, f"size, the cube root of M N K: {data['title']}"), fontsize=10)
+    figure.supxlabel(_split(f"size, the cube root of M N K: {data['title']}"), fontsize=10)
 
 
 def _key(color: str, marker: str, line: str, label: str) -> Any:
@@ -164,7 +138,7 @@ def draw_random(figure: Any, data: Any, theme: Theme) -> None:
     won, lost = ([one for one in points if (one[1] >= 1.0) == ahead] for ahead in (True, False))
     mean = statistics.geometric_mean(speed for _, speed in points)
     for rows, marker, color, label in (
-        (won, "o", theme.ours, f"sgemm is at least as fast: {len(won)}"),
+        (won, "o", theme.block, f"sgemm is at least as fast: {len(won)}"),
         (lost, "v", theme.loss, f"cuBLAS is faster: {len(lost)}"),
     ):
         if rows:
@@ -175,12 +149,12 @@ def draw_random(figure: Any, data: Any, theme: Theme) -> None:
     middles, means = _means(points)
     axes.plot(middles, means, color=theme.ink, linewidth=1.6, label=f"geometric mean by decade; of all: {mean:.2f}")
     axes.set(xscale="log", yscale="log", ylabel="speed, cuBLAS FP32 = 1")
-    axes.set_xlabel(_split(figure, f"FLOP: {data['title']}"))
+    axes.set_xlabel(_split(f"FLOP: {data['title']}"))
     least, *_, most = sorted(speed for _, speed in points)
     _ticks(axes.set_yticks, (0.25, 0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8), least / 1.3, most * 1.3)
     axes.minorticks_off()
     axes.grid(axis="y")
-    figure.legend(loc="outside upper center", ncols=1 if _narrow(figure) else 2, frameon=False, columnspacing=1.2)
+    figure.legend(loc="outside upper center", frameon=False)
 
 
 def _means(points: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
@@ -197,7 +171,7 @@ def _means(points: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]
 
 def draw_rooflines(figure: Any, data: Any, theme: Theme) -> None:
     """Draw the rungs under the roofs of device memory and of shared memory."""
-    panels = figure.subplots(2, 1) if _narrow(figure) else figure.subplots(1, 2, sharey=True)
+    panels = figure.subplots(2, 1)
     slowest = min(rate for *_, rate in data["rungs"])
     roofs = ((1, "global memory", data["global"]), (2, "shared memory", data["shared"]))
     for axes, (column, name, bandwidth) in zip(panels, roofs, strict=True):
@@ -205,8 +179,8 @@ def draw_rooflines(figure: Any, data: Any, theme: Theme) -> None:
         places, rates, _ = zip(*rungs, strict=True)
         bend = data["peak"] / bandwidth
         least, most = min(places) / 2, max(*places, bend) * 2.2
-        axes.plot([least, bend, most], [least * bandwidth, data["peak"], data["peak"]], color=theme.cublas, zorder=1)
-        axes.plot(places, rates, color=theme.ours, linewidth=0.8, marker="o", markersize=5)
+        axes.plot([least, bend, most], [least * bandwidth, data["peak"], data["peak"]], color=theme.muted, zorder=1)
+        axes.plot(places, rates, color=theme.block, linewidth=0.8, marker="o", markersize=5)
         axes.set(xscale="log", yscale="log", xlabel=f"FLOP per byte of {name}", xlim=(least, most))
         axes.set_ylim(slowest / 2, data["peak"] * 1.6)
         _ticks(axes.set_xticks, (0.1, 0.3, 1, 3, 10, 30), least, most)
@@ -214,11 +188,9 @@ def draw_rooflines(figure: Any, data: Any, theme: Theme) -> None:
         axes.minorticks_off()
         _number(axes, rungs, theme)
         axes.set_title(f"{name}: {bandwidth:.3g} TB/s", fontsize=10)
-        axes.grid()
-    for axes in panels if _narrow(figure) else panels[:1]:
         axes.set_ylabel("TFLOP/s")
-    title = f"numbers: rungs; {data['title']}"
-    figure.supxlabel(title.replace("rates: ", "rates:\n") if _narrow(figure) else title, fontsize=9)
+        axes.grid()
+    figure.supxlabel(_split(f"numbers: rungs; {data['title']}", "rates: "), fontsize=9)
 
 
 def _number(axes: Any, rungs: Sequence[tuple[float, float, int]], theme: Theme) -> None:
@@ -227,7 +199,7 @@ def _number(axes: Any, rungs: Sequence[tuple[float, float, int]], theme: Theme) 
     points = [complex(*axes.transData.transform(row[:2])) * unit for row in rungs]
     around = [cmath.rect(10.0, math.pi / 4 * direction) for direction in range(8)]
     taken = list(points)
-    style = {"ha": "center", "va": "center", "color": theme.ours, "bbox": {"color": theme.paper, "pad": 0}}
+    style = {"ha": "center", "va": "center", "color": theme.block, "bbox": {"color": theme.paper, "pad": 0}}
     for point, (place, rate, number) in zip(points, rungs, strict=True):
         others = [other for other in taken if other != point]
         shift = max(around, key=lambda step: min(abs(point + step - other) for other in others))
@@ -235,13 +207,9 @@ def _number(axes: Any, rungs: Sequence[tuple[float, float, int]], theme: Theme) 
         axes.annotate(number, (place, rate), (shift.real, shift.imag), textcoords="offset points", **style)
 
 
-def _narrow(figure: Any) -> bool:
-    return bool(figure.get_figwidth() < WIDTH)
-
-
-def _split(figure: Any, title: str) -> str:
-    """Return a title of two parts, on two lines in the narrow form."""
-    return title.replace(": ", ":\n", 1) if _narrow(figure) else title
+def _split(title: str, after: str = ": ") -> str:
+    """Return a title of two parts on two lines."""
+    return title.replace(after, f"{after.rstrip()}\n", 1)
 
 
 def _ticks(place: Callable[..., object], candidates: Sequence[float], least: float, most: float) -> None:
@@ -262,17 +230,17 @@ def draw_curves(figure: Any, data: Any, theme: Theme) -> None:
         if any(heights.values()):
             winners.add(max(heights, key=heights.__getitem__))
     for number, (places, rates) in enumerate(lines):
-        style = {"color": theme.ours} if number in winners else {"color": theme.cublas, "linewidth": 0.6, "alpha": 0.6}
+        style = {"color": theme.block} if number in winners else {"color": theme.muted, "linewidth": 0.6, "alpha": 0.6}
         axes.plot(places, rates, marker=".", markersize=3, **style)
     axes.set(xscale="log", ylabel="TFLOP/s")
-    axes.set_xlabel(_split(figure, f"elements of C in whole tiles, K = 1024: {data['title']}"))
+    axes.set_xlabel(_split(f"elements of C in whole tiles, K = 1024: {data['title']}"))
     axes.set_ylim(0)
     axes.grid()
     handles = [
-        _key(theme.ours, ".", "-", f"{len(winners)} configs, each the fastest for some size of C"),
-        _key(theme.cublas, ".", "-", f"{len(lines) - len(winners)} others"),
+        _key(theme.block, ".", "-", f"{len(winners)} configs, each the fastest for some size of C"),
+        _key(theme.muted, ".", "-", f"{len(lines) - len(winners)} others"),
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=1 if _narrow(figure) else 2, frameon=False)
+    figure.legend(handles=handles, loc="outside upper center", frameon=False)
 
 
 def _between(at: float, places: Sequence[float], rates: Sequence[float]) -> float:
@@ -292,18 +260,18 @@ def draw_precision(figure: Any, data: Any, theme: Theme) -> None:
     ours = [name for name, *_ in data["points"] if name.startswith("fastsgemm")]
     for name, rate, error in data["points"]:
         own = name in ours
-        color = theme.ours if own else theme.cublas
+        color = theme.block if own else theme.muted
         axes.plot(rate, error, "o", color=color, markersize=8 if own else 5)
         # Of two other libraries with about the same error, the name of the slower one stands above.
         behind = any(
             rate < faster and 0.5 < error / near < 2 for other, faster, near in data["points"] if other not in ours
         )
-        shift = {"xytext": (6, 5 if own or behind else -20 if _narrow(figure) else -12), "textcoords": "offset points"}
+        shift = {"xytext": (6, 5 if own or behind else -20), "textcoords": "offset points"}
         axes.annotate(name, (rate, error), color=color, fontweight="bold" if own else "normal", **shift)
     axes.set(xscale="log", yscale="log", ylabel="relative error (lower is better)")
-    figure.supxlabel(_split(figure, f"TFLOP/s: {data['title']}"), fontsize=10)
+    figure.supxlabel(_split(f"TFLOP/s: {data['title']}"), fontsize=10)
     rates = [rate for _, rate, _ in data["points"]]
-    axes.set_xlim(min(rates) / 1.5, max(rates) * (5 if _narrow(figure) else 2.2))  # room for names on the right
+    axes.set_xlim(min(rates) / 1.5, max(rates) * 5)  # room for names on the right
     _ticks(axes.set_xticks, (10, 20, 50, 100, 200, 500, 1000), *axes.get_xlim())
     axes.margins(y=0.15)
     axes.minorticks_off()
@@ -311,22 +279,22 @@ def draw_precision(figure: Any, data: Any, theme: Theme) -> None:
 
 
 FIGURES = {
-    "ladder": Drawing(select_ladder, draw_ladder, 3.6, 3.6),
-    "random": Drawing(select_random, draw_random, 4.0, 3.9),
-    "sizes": Drawing(select_sizes, draw_sizes, 5.4, 8.0),
-    "rooflines": Drawing(select_rooflines, draw_rooflines, 3.6, 6.0),
-    "curves": Drawing(select_curves, draw_curves, 4.0, 3.6),
-    "precision": Drawing(select_precision, draw_precision, 3.8, 3.8),
+    "ladder": Drawing(select_ladder, draw_ladder, 3.6),
+    "random": Drawing(select_random, draw_random, 3.9),
+    "sizes": Drawing(select_sizes, draw_sizes, 4.6),
+    "rooflines": Drawing(select_rooflines, draw_rooflines, 6.0),
+    "curves": Drawing(select_curves, draw_curves, 3.6),
+    "precision": Drawing(select_precision, draw_precision, 3.8),
 }
 
 
-def digest(data: Any) -> str:
-    """Return the digest of a figure's data and of this program."""
-    plain = json.dumps(data, sort_keys=True).encode() + Path(__file__).read_bytes()
-    return hashlib.sha256(plain).hexdigest()[:32]
+def digest(data: Any, theme: Theme) -> str:
+    """Return the digest of a figure's data, its colours and this program."""
+    plain = json.dumps(data, sort_keys=True) + repr(theme)
+    return hashlib.sha256(plain.encode() + Path(__file__).read_bytes()).hexdigest()[:32]
 
 
-def svg(name: str, data: Any, theme: Theme, narrow: bool = False) -> str:
+def svg(name: str, data: Any, theme: Theme) -> str:
     """Draw a figure and return its SVG, which is the same for the same data and matplotlib."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -348,20 +316,19 @@ def svg(name: str, data: Any, theme: Theme, narrow: bool = False) -> str:
         "ytick.color": theme.ink,
     }
     with matplotlib.rc_context(settings):
-        one = FIGURES[name]
-        figure = Figure(figsize=(NARROW, one.narrow) if narrow else (WIDTH, one.height), layout="constrained")
-        one.draw(figure, data, theme)
+        figure = Figure(figsize=(WIDTH, FIGURES[name].height), layout="constrained")
+        FIGURES[name].draw(figure, data, theme)
         out = io.StringIO()
         metadata = {"Date": None, "Creator": None, "Title": name}
         figure.savefig(out, format="svg", metadata=metadata)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     start = next(number for number, line in enumerate(lines) if line.startswith("<svg"))
-    return "\n".join(['<?xml version="1.0" encoding="utf-8"?>', f"<!-- {digest(data)} -->", *lines[start:], ""])
+    return "\n".join(['<?xml version="1.0" encoding="utf-8"?>', f"<!-- {digest(data, theme)} -->", *lines[start:], ""])
 
 
-def stale(path: Path, data: Any) -> bool:
+def stale(path: Path, data: Any, theme: Theme) -> bool:
     """Return whether a file does not show these data."""
-    return not path.exists() or f"<!-- {digest(data)} -->" not in path.read_text(encoding="utf-8")[:200]
+    return not path.exists() or f"<!-- {digest(data, theme)} -->" not in path.read_text(encoding="utf-8")[:200]
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
@@ -370,16 +337,15 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     parser.add_argument("--all", action="store_true", help="draw the figures that are up to date, too")
     parser.add_argument("--check", action="store_true", help="draw nothing; exit 1 if a figure is out of date")
     options = parser.parse_args(arguments)
-    files, folder = read_files(root), root / "docs" / "figures"
-    selected = {name: one.select(files) for name, one in FIGURES.items()}
+    data, folder = read_data(root), root / "docs" / "figures"
+    selected = {name: one.select(data) for name, one in FIGURES.items()}
     wanted = {
-        folder / f"{name}-{form}{variant}.svg": (name, data, theme, bool(form))
-        for name, data in selected.items()
-        if data is not None
+        folder / f"{name}-{variant}.svg": (name, shown, theme)
+        for name, shown in selected.items()
+        if shown is not None
         for variant, theme in THEMES.items()
-        for form in ("", "narrow-")
     }
-    old = [path for path, (_, data, *_) in wanted.items() if options.all or stale(path, data)]
+    old = [path for path, (_, *of_figure) in wanted.items() if options.all or stale(path, *of_figure)]
     if options.check:
         if old:
             print(f"out of date: {', '.join(path.name for path in old)}; run tools/draw_figures.py", file=sys.stderr)

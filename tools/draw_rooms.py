@@ -16,14 +16,13 @@ import re
 import sys
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
 import generated
 import imports
-from page_tables.markdown import fill
+from generated import ROOT
+from page_tables.markdown import fill, table
 from svg_canvas import THEMES, Canvas, Theme
 
-ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 ROW = 16.0  # pixels from a room to the next
 TEXT = 12.0
@@ -41,15 +40,15 @@ STEPS = (
 )
 
 
-def picture(theme: Theme, narrow: bool) -> str:
+def picture(theme: Theme) -> str:
     """Return the picture as SVG: a row and a column per room, with a square where the row's room imports the column's.
 
     A square is pale where the room imports the other through a third one as well. The last square of a row is the room
-    itself; those that take steps of a first call have another colour, and the steps beside them.
+    itself; those that take steps of a first call have another colour, and the numbers of the steps beside them.
     """
-    canvas = Canvas(360 if narrow else 720, theme)
+    canvas = Canvas(360, theme)
     graph, names = _graph(), list(imports.ROOMS)
-    left, top, wide = 112.0, 12.0, 6.2 if narrow else 14.5
+    left, top, wide = 112.0, 12.0, 6.2
     rooms = [imports.short(imports.room(module)) for _, module, _ in STEPS]
     for row, name in enumerate(names):
         y = top + row * ROW
@@ -65,8 +64,7 @@ def picture(theme: Theme, narrow: bool) -> str:
         color = theme.thread if taken else theme.muted
         canvas.rect((left + row * wide + 1, y + 3, wide - 2, ROW - 6), color)
         if taken:
-            words = (str(number) if narrow else f"{number} {STEPS[number - 1][0].split()[0]}" for number in taken)
-            canvas.text((left + (row + 1) * wide + 5, y + 12), ", ".join(words), theme.thread, size=TEXT)
+            canvas.text((left + (row + 1) * wide + 5, y + 12), ", ".join(map(str, taken)), theme.thread, size=TEXT)
     return canvas.svg(top + ROW * len(names) + 8, description())
 
 
@@ -82,11 +80,7 @@ def _reaches(graph: imports.Graph, name: str, other: str) -> bool:
 
 def pictures() -> dict[str, str]:
     """Return every picture by the name of its file."""
-    return {
-        f"rooms-{form}{variant}.svg": picture(theme, bool(form))
-        for variant, theme in THEMES.items()
-        for form in ("", "narrow-")
-    }
+    return {f"rooms-{variant}.svg": picture(theme) for variant, theme in THEMES.items()}
 
 
 def rounded(count: int) -> str:
@@ -121,18 +115,16 @@ def check_steps() -> None:
 def tables() -> dict[str, str]:
     """Return the tables of docs/architecture.md by the name of their markers."""
     lines = imports.lines(SOURCE)
-    rows = ["| room | lines | what is in it |", "|---|---:|---|"]
+    rows = []
     for name, what in imports.ROOMS.items():
-        shown = f"`{name or '__init__'}{'' if not (SOURCE / imports.PACKAGE / name).is_dir() or not name else '/'}`"
-        rows.append(f"| {shown} | {rounded(lines[name])} | {what} |")
-    rows.append(f"| all | {rounded(sum(lines.values()))} | |")
+        folder = "/" if name and (SOURCE / imports.PACKAGE / name).is_dir() else ""
+        rows.append((f"`{name or '__init__'}{folder}`", rounded(lines[name]), what))
+    rows.append(("all", rounded(sum(lines.values())), ""))
     steps = [f"{number}. {what}: `{module}.{function}`" for number, (what, module, function) in enumerate(STEPS, 1)]
-    return {"rooms": "\n".join(rows), "steps": "\n".join(steps)}
-
-
-def filled(text: str) -> str:
-    """Return the page with its tables as the code gives them."""
-    return fill(text, tables())
+    return {
+        "rooms": table(("room", "lines", "what is in it"), rows, text=("what is in it",)),
+        "steps": "\n".join(steps),
+    }
 
 
 def agree(shown: str, fresh: str) -> bool:
@@ -145,13 +137,13 @@ def agree(shown: str, fresh: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; see the module's text."""
+    """Run the program; the module docstring describes it."""
     options = generated.parser(__doc__).parse_args(arguments)
     check_steps()
     page = ROOT / "docs" / "architecture.md"
     wanted = {ROOT / "docs" / "figures" / name: svg for name, svg in pictures().items()}
     text = page.read_text(encoding="utf-8")
-    fresh = filled(text)
+    fresh = fill(text, tables())
     wanted[page] = text if options.check and agree(text, fresh) else fresh
     return generated.update(wanted, "draw_rooms.py", options.check)
 

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from page_tables.fp16x3 import as_named
+from page_tables.runs import Data, Stored
 
-ROOT = Path(__file__).resolve().parent.parent
 LAYOUTS = {
     "NN": "NN: both row-major",
     "NT": "NT: B column-major",
     "TN": "TN: A column-major",
     "TT": "TT: both column-major",
 }
-
-Data = dict[str, Any]
-
-
-def read_files(root: Path = ROOT) -> dict[str, Data]:
-    """Return the content of the data files by name."""
-    paths = [*sorted((root / "docs" / "data").glob("*.json")), *sorted((root / "tuning_db").glob("sm_*.json"))]
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def _machine(bench: Data) -> str:
@@ -40,7 +29,7 @@ def _tflops(row: Data, ms: str = "ms") -> float:
     return float(2e-9 * row["M"] * row["N"] * row["K"] / row[ms])
 
 
-def select_ladder(files: Mapping[str, Data]) -> Any:
+def select_ladder(files: Stored) -> Any:
     """Return the rungs with their rates, cuBLAS's rate and the peak."""
     bench = files.get("benchmarks")
     if not bench:
@@ -55,7 +44,7 @@ def select_ladder(files: Mapping[str, Data]) -> Any:
     }
 
 
-def select_sizes(files: Mapping[str, Data]) -> Any:
+def select_sizes(files: Stored) -> Any:
     """Return the rates of squares and of random large problems by layout, and the peak."""
     bench = files.get("benchmarks")
     if not bench or not bench["large"] or bench["device"] not in files["roofs"]:
@@ -76,7 +65,7 @@ def select_sizes(files: Mapping[str, Data]) -> Any:
     }
 
 
-def select_random(files: Mapping[str, Data]) -> Any:
+def select_random(files: Stored) -> Any:
     """Return the FLOPs of every random problem, and the speed on it relative to cuBLAS."""
     bench = files.get("benchmarks")
     if not bench or not bench["random"]:
@@ -86,7 +75,7 @@ def select_random(files: Mapping[str, Data]) -> Any:
     return {"title": _machine(bench), "points": points}
 
 
-def select_rooflines(files: Mapping[str, Data]) -> Any:
+def select_rooflines(files: Stored) -> Any:
     """Return for each rung the FLOP per byte of global and of shared memory, as counted, and its measured rate."""
     bench, counts = files.get("benchmarks"), files.get("counts")
     if not bench or not counts or counts["device"] != bench["device"] or bench["device"] not in files["roofs"]:
@@ -111,7 +100,7 @@ def select_rooflines(files: Mapping[str, Data]) -> Any:
     }
 
 
-def select_curves(files: Mapping[str, Data]) -> Any:
+def select_curves(files: Stored) -> Any:
     """Return the rate of every config of rung 9 that has a curve, against the blocks of the problem per SM."""
     database = files.get("sm_90")
     if not database:
@@ -133,7 +122,7 @@ def select_curves(files: Mapping[str, Data]) -> Any:
     return {"title": f"one {one['device']}, {one['date']}", "lines": sorted(lines)}
 
 
-def select_precision(files: Mapping[str, Data]) -> Any:
+def select_precision(files: Stored) -> Any:
     """Return rate and error of fastsgemm's precisions and of other libraries, on the largest square that all ran."""
     measured = files.get("fp16x3")
     if not measured or not measured["peers"]:

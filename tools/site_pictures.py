@@ -38,4 +38,4 @@ def _two(match: re.Match[str]) -> str:
     for theme, wide in (("light", light), ("dark", dark)):
         form = "".join(f'<source media="{_PHONE}" srcset="{one}">' for one in narrow if one.endswith(f"-{theme}.svg"))
         parts.append(f'<picture class="only-{theme}">{form}<img src="{wide}"{more}></picture>')
-    return f'<div class="figure{" narrow" if narrow else ""}">{"".join(parts)}</div>'
+    return f'<div class="figure">{"".join(parts)}</div>'

@@ -12,7 +12,7 @@ _CHARACTER = 0.6  # width of a character relative to the size of the text, in a 
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of one variant of a picture: paper, ink, what is less important, and block, warp and thread."""
+    """Colours of one variant of a picture: paper, ink, what is less important, block, warp and thread, and losses."""
 
     paper: str
     ink: str
@@ -21,11 +21,12 @@ class Theme:
     block: str
     warp: str
     thread: str
+    loss: str
 
 
 THEMES = {
-    "light": Theme("#ffffff", "#1f2328", "#57606a", "#d0d7de", "#0969da", "#bc7a00", "#bf3989"),
-    "dark": Theme("#0d1117", "#e6edf3", "#9198a1", "#3d444d", "#58a6ff", "#d29922", "#f778ba"),
+    "light": Theme("#ffffff", "#1f2328", "#57606a", "#d0d7de", "#0969da", "#bc7a00", "#bf3989", "#cf222e"),
+    "dark": Theme("#0d1117", "#e6edf3", "#9198a1", "#3d444d", "#58a6ff", "#d29922", "#f778ba", "#ff7b72"),
 }
 
 

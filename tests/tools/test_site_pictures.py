@@ -9,7 +9,7 @@ def test_a_picture_with_a_narrow_form_becomes_two_of_which_each_has_one():
     shown = site_pictures.in_both_themes(f"before\n{site_pictures.markdown('x', 'what it says')}\nafter")
     says = 'alt="what it says"></picture>'
     assert shown == (
-        'before\n<div class="figure narrow">'
+        'before\n<div class="figure">'
         '<picture class="only-light"><source media="(max-width: 600px)" srcset="figures/x-narrow-light.svg">'
         f'<img src="figures/x-light.svg" {says}'
         '<picture class="only-dark"><source media="(max-width: 600px)" srcset="figures/x-narrow-dark.svg">'
