@@ -14,6 +14,7 @@ from fastsgemm.problem import (
     as_data,
     checked,
     octaves,
+    of_data,
     parse,
     spell,
 )
@@ -83,6 +84,13 @@ def test_a_symmetric_result_is_square():
         parse("2,3,4,SYM")
     assert as_data(Problem(2, 2, 3)).keys() < as_data(Problem(2, 2, 3, symmetric=True)).keys()
     assert Problem(2, 2, 3, "NT", symmetric=True).transposed.symmetric
+
+
+@pytest.mark.parametrize("written", ["1,2,3", "4,4,3,SYM,x2", "1,2,3,NT,bf16xf32,x5"])
+def test_data_are_read_back(written):
+    problem = parse(written)
+    assert of_data(as_data(problem) | {"ms": 1.0}) == problem
+    assert of_data({"M": 1, "N": 2, "K": 3}) == Problem(1, 2, 3)
 
 
 @pytest.mark.parametrize("extents", [(0, 1, 1), (1, MAX_EXTENT + 1, 1)])

@@ -8,9 +8,19 @@ import pytest
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Meta
 from fastsgemm.heuristics import database
-from fastsgemm.measure.problem_sets import BATCHES, NAMED, NARROW, SIZES, Sample, all_sizes, large, size_class
+from fastsgemm.measure.problem_sets import (
+    BATCHES,
+    NAMED,
+    NARROW,
+    SIZES,
+    Sample,
+    all_sizes,
+    large,
+    sample_of,
+    size_class,
+)
 from fastsgemm.measure.problem_sets import LAYOUTS as SQUARES
-from fastsgemm.problem import LAYOUTS, Problem
+from fastsgemm.problem import LAYOUTS, Problem, as_data
 from fastsgemm.tuning.spaces import SPACES
 
 DRAWN = {"all sizes": all_sizes(), "large": large()}
@@ -102,6 +112,12 @@ def test_operands_do_not_overlap_themselves_and_have_the_layout(sample):
         shape, strides = operand.shape, operand.strides
         line, step = (shape[0], strides[1]) if letter == "T" else (shape[1], strides[0])
         assert min(strides) == 1 and step == line + padding
+
+
+@pytest.mark.parametrize("sample", [*NAMED, *NARROW, *BATCHES, *DRAWN["all sizes"][:32]], ids=str)
+def test_a_row_of_results_is_read_back_as_its_sample(sample):
+    row = as_data(sample.problem) | dict(zip(("lda", "ldb", "ldc"), sample.leading_dimensions, strict=True))
+    assert sample_of(row | {"ms": 1.0}) == sample
 
 
 def test_a_padded_sample_is_the_view_that_it_says():
