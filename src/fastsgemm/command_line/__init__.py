@@ -15,7 +15,7 @@ from fastsgemm.command_line import bench_command as bench
 from fastsgemm.errors import CompileError, ConfigError, DeviceError, FastsgemmError, ShapeError, UnknownRungError
 from fastsgemm.heuristics.explanation import explain
 from fastsgemm.jit import cache
-from fastsgemm.measure import contenders, stored_run, timed_ladder
+from fastsgemm.measure import contenders, timed_ladder
 from fastsgemm.problem import WRITTEN, Problem, parse, require_float32
 from fastsgemm.progress import say, show
 from fastsgemm.request import resolve
@@ -84,7 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _everything(options: argparse.Namespace) -> int:
-    from fastsgemm.command_line import overview  # other commands need neither it nor the simulator
+    from fastsgemm.command_line import overview  # other commands need neither these nor the simulator
+    from fastsgemm.measure import stored_run
 
     machine = info.collect(DEFAULT_SIZE)
     if not options.json:

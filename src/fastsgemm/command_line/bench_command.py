@@ -12,7 +12,6 @@ from typing import Any
 from fastsgemm import device, private_files, strict_json
 from fastsgemm.errors import DeviceError, NoDriverError, RecordError
 from fastsgemm.gemm import sgemm
-from fastsgemm.measure import comparison, speed_report, stored_run, suite
 from fastsgemm.measure.problem_sets import GIVEN, SETS, Sample
 from fastsgemm.problem import WRITTEN, Problem
 from fastsgemm.progress import say, show
@@ -67,6 +66,8 @@ def bench_as_asked(options: argparse.Namespace) -> int:
     int
         Exit code: 0, or 1 if a figure is slower than in the run to compare with.
     """
+    from fastsgemm.measure import comparison, speed_report  # other commands need none of what measures
+
     refuse_same(options, ("output", "report"), ("input", "compare"))
     old = _read(options.compare) if options.compare else None
     for path in (options.output, options.report):
@@ -90,6 +91,8 @@ def bench_as_asked(options: argparse.Namespace) -> int:
 
 
 def _shipped() -> dict[str, Any]:
+    from fastsgemm.measure import stored_run
+
     say(f"fastsgemm: no NVIDIA driver was found; this is the shipped report of {stored_run.place()}")
     return stored_run.run()
 
@@ -122,6 +125,8 @@ def measure(samples: Mapping[str, Sequence[Sample]], place: str) -> dict[str, An
     WrongResultError
         A result is wrong.
     """
+    from fastsgemm.measure import suite
+
     ordinal = device.ordinal(place)
     device.probe()  # a missing driver is not a fault of PyTorch
     torch = suite.import_torch()
@@ -131,6 +136,8 @@ def measure(samples: Mapping[str, Sequence[Sample]], place: str) -> dict[str, An
 
 def _read(path: Path) -> dict[str, Any]:
     """Return the results in a file, with every field that a report needs."""
+    from fastsgemm.measure import comparison, speed_report, suite
+
     try:
         text = private_files.read(path, _MOST_BYTES, private=False)
     except OSError as error:
