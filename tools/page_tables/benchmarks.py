@@ -97,15 +97,14 @@ def speed_table(run: Data) -> str:
     lines = []
     for name, rows in groups.items():
         if rows:
-            of = _summary(rows)
-            shares = (f"{of['ahead']:.0%}", f"{of['near']:.0%}")
-            lines.append((name, of["number"], of["tuned"], f"{of['mean']:.2f}", *shares, f"{of['slowest']:.2f}"))
+            found = speeds.summary(speeds.of_rows(rows))
+            shares = (f"{found.ahead:.0%}", f"{found.near:.0%}")
+            lines.append((name, len(rows), _tuned(rows), f"{found.mean:.2f}", *shares, f"{found.slowest:.2f}"))
     return table(_SPEED, lines)
 
 
-def _summary(rows: Sequence[Data]) -> Data:
-    """Return what sums up the speeds, and how many problems are tuned."""
-    return speeds.summary(speeds.of_rows(rows)) | {"tuned": sum(_rule(row) == "tuned" for row in rows)}
+def _tuned(rows: Sequence[Data]) -> int:
+    return sum(_rule(row) == "tuned" for row in rows)
 
 
 def _classes(run: Data) -> dict[str, list[Data]]:
@@ -175,7 +174,8 @@ def random_table(run: Data) -> str:
 
 
 def _mean_and_slowest(group: Sequence[float]) -> str:
-    return "{mean:.2f} ({slowest:.2f})".format_map(speeds.summary(group))
+    found = speeds.summary(group)
+    return f"{found.mean:.2f} ({found.slowest:.2f})"
 
 
 def losses_table(run: Data) -> str:
@@ -215,11 +215,10 @@ def _extents(row: Data) -> str:
 
 def _in_words(rows: Sequence[Data]) -> str:
     errors = [float(row["error"] / row["cublas_error"]) if row["cublas_error"] else 1.0 for row in rows]
-    speed = (
-        "{number} problems, {tuned} tuned: mean {mean:.2f}; cuBLAS is faster on {lost}, the slowest has {slowest:.2f}"
-    ).format_map(_summary(rows))
+    found = speeds.summary(speeds.of_rows(rows))
     return (
-        f"{speed}; the error is at most {max(errors):.2f} times that of cuBLAS, in the median "
+        f"{len(rows)} problems, {_tuned(rows)} tuned: mean {found.mean:.2f}; cuBLAS is faster on {found.lost}, the "
+        f"slowest has {found.slowest:.2f}; the error is at most {max(errors):.2f} times that of cuBLAS, in the median "
         f"{statistics.median(errors):.2f} times."
     )
 

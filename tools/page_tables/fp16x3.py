@@ -54,9 +54,9 @@ def _large(run: Data) -> str:
     lines = []
     for name, rows in classes.items():
         if rows:
-            of = speeds.summary([float(row["times_cublas"]) for row in rows])
+            found = speeds.summary([float(row["times_cublas"]) for row in rows])
             tensor = sum(_kernel(row) == "rung 11" for row in rows)
-            lines.append((name, len(rows), tensor, f"{of['mean']:.2f}", of["lost"], f"{of['slowest']:.2f}"))
+            lines.append((name, len(rows), tensor, f"{found.mean:.2f}", found.lost, f"{found.slowest:.2f}"))
     return table(_LARGE, lines)
 
 

@@ -33,4 +33,7 @@ def _text(run: Data) -> str:
 def _speeds(rows: Sequence[Data], kind: str, other: str) -> str:
     """Return the geometric mean and the least of the speeds of a kind relative to another; a dash where none has it."""
     relative = [row["us"][other] / row["us"][kind] for row in rows if other in row["us"]]
-    return "{mean:.2f}, {slowest:.2f}".format_map(speeds.summary(relative)) if relative else "-"
+    if not relative:
+        return "-"
+    found = speeds.summary(relative)
+    return f"{found.mean:.2f}, {found.slowest:.2f}"

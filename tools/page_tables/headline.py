@@ -25,8 +25,9 @@ def texts(data: Stored) -> dict[str, str]:
     lines = []
     for place, what, other, relative in _rows(data):
         if relative:
-            of = speeds.summary(relative)
-            lines.append((what, of["number"], other, f"{of['mean']:.2f}", of["lost"], f"{of['slowest']:.2f}", place))
+            found = speeds.summary(relative)
+            numbers = (f"{found.mean:.2f}", found.lost, f"{found.slowest:.2f}")
+            lines.append((what, found.number, other, *numbers, place))
     return {
         "headline": NOT_MEASURED if run is None or split is None else _sentence(run, split),
         "headline-table": table(_HEADS, lines) if lines else NOT_MEASURED,
@@ -38,15 +39,15 @@ def _sentence(run: Data, split: Data) -> str:
     """Return the numbers of the first paragraph."""
     of_sizes = [_of_size(run, size) for size in _SIZES]
     large, tensor = speeds.of_rows(run["large"]), speeds.summary(_times_cublas(split))
-    small, memory, compute, big = (f"**{speeds.summary(group)['mean']:.2f}**" for group in (*of_sizes, large))
+    small, memory, compute, big = (f"**{speeds.summary(group).mean:.2f}**" for group in (*of_sizes, large))
     every = speeds.summary([speed for group in (*of_sizes, large) for speed in group])
     chosen = f"; the heuristics of cuBLAS {run['cublas']} chose its kernels" if "cublas" in run else ""
     return (
         f"On random problems that were never tuned, `sgemm` has {small} times the speed of cuBLAS FP32 if they are "
         f"small, {memory} times if they are memory-bound, {compute} times if they are compute-bound, and {big} times "
-        f'from {LARGE}; cuBLAS is faster on {every["lost"]} of these {every["number"]}. With `precision="fp16x3"`, '
-        f"which gets the accuracy of float32 from FP16 tensor cores, it has **{tensor['mean']:.2f}** times that speed "
-        f"from {LARGE}; cuBLAS is faster on {tensor['lost']} of {tensor['number']}. These are geometric means on one "
+        f'from {LARGE}; cuBLAS is faster on {every.lost} of these {every.number}. With `precision="fp16x3"`, '
+        f"which gets the accuracy of float32 from FP16 tensor cores, it has **{tensor.mean:.2f}** times that speed "
+        f"from {LARGE}; cuBLAS is faster on {tensor.lost} of {tensor.number}. These are geometric means on one "
         f"{_same(run, split)}{chosen}."
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastsgemm.measure import speeds
 from fastsgemm.measure.environment import in_words
+from fastsgemm.measure.speeds import Summary
 from page_tables.markdown import NOT_MEASURED, table
 from page_tables.runs import Data, Stored
 
@@ -27,8 +28,8 @@ def texts(data: Stored) -> dict[str, str]:
 def _cost(data: Data) -> str:
     rows = sorted(data["rows"], key=_times_cublas)
     of_cublas, of_default = [*map(_times_cublas, rows)], [*map(_times_default, rows)]
-    mean, default = speeds.summary(of_cublas), speeds.summary(of_default)
-    cost = (len(rows), *_mean_and_least(mean), mean["lost"], *_mean_and_least(default))
+    cublas, default = speeds.summary(of_cublas), speeds.summary(of_default)
+    cost = (len(rows), *_mean_and_least(cublas), cublas.lost, *_mean_and_least(default))
     lost = [
         (f"{row['M']},{row['N']},{row['K']},{row['layout']}", f"{_times_cublas(row):.2f}", f"{_times_default(row):.2f}")
         for row in rows
@@ -44,8 +45,8 @@ def _cost(data: Data) -> str:
     )
 
 
-def _mean_and_least(summary: Data) -> tuple[str, str]:
-    return f"{summary['mean']:.2f}", f"{summary['slowest']:.2f}"
+def _mean_and_least(summary: Summary) -> tuple[str, str]:
+    return f"{summary.mean:.2f}", f"{summary.slowest:.2f}"
 
 
 def _times_cublas(row: Data) -> float:

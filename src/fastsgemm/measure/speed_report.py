@@ -45,9 +45,9 @@ def _summary(data: Data) -> list[str]:
     lines = []
     for name, one in SETS_OF_A_RUN.items():
         if rows := data.get(name, ()):
-            of = speeds.summary(speeds.of_rows(rows))
-            shares = (f"{of['ahead']:.0%}", f"{of['near']:.0%}")
-            lines.append((one.what, of["number"], f"{of['mean']:.3f}", *shares, f"{of['slowest']:.2f}"))
+            found = speeds.summary(speeds.of_rows(rows))
+            shares = (f"{found.ahead:.0%}", f"{found.near:.0%}")
+            lines.append((one.what, found.number, f"{found.mean:.3f}", *shares, f"{found.slowest:.2f}"))
     return markdown(_SETS, lines)
 
 

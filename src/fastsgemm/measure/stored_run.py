@@ -34,8 +34,8 @@ def place() -> str:
 
 def summary() -> str:
     """Return one sentence about all problems but the ladder's, those on which cuBLAS is faster included."""
-    every = speeds.of_rows([row for name in SETS_OF_A_RUN for row in run().get(name, ())])
+    found = speeds.summary(speeds.of_rows([row for name in SETS_OF_A_RUN for row in run().get(name, ())]))
     return (
-        "On {number} other problems sgemm has {mean:.2f} times the speed of cuBLAS (geometric mean); cuBLAS is faster "
-        "on {lost}."
-    ).format_map(speeds.summary(every))
+        f"On {found.number} other problems sgemm has {found.mean:.2f} times the speed of cuBLAS (geometric mean); "
+        f"cuBLAS is faster on {found.lost}."
+    )
