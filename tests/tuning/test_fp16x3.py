@@ -1,6 +1,7 @@
 """Measuring rung 11: rates that a device is made of are found again, and stored by ``fastsgemm tune``."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
@@ -16,6 +17,7 @@ from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.heuristics.fields import Tools
 from fastsgemm.problem import DTYPES, FLOAT32, Problem, Sym
 from fastsgemm.progress import Bar
+from fastsgemm.tuning import evaluator as tuning_evaluator
 from fastsgemm.tuning import fp16x3, tuner
 from fastsgemm.tuning.plan import plan_run
 
@@ -24,14 +26,14 @@ H200 = DeviceInfo("NVIDIA H200", "sm_90", 227 * 1024, 132)
 A100 = DeviceInfo("NVIDIA A100", "sm_80", 166912, 108)
 
 
-class FormulaTimer:
+class FormulaTimes:
     """A device that takes exactly what the prediction says, with rates of its own."""
 
     def __init__(self, device, rates):
         self.device_info, self.rates = device, rates
         self.seen = []
 
-    def device(self, config, problem, split):
+    def __call__(self, config, problem, split):
         self.seen.append(problem)
         known = self.rates
         tiles = known.tiles
@@ -70,8 +72,8 @@ def test_the_rates_of_a_device_are_found(device):
     }  # fmt: skip
     assert len(lying) == (2 if device is H200 else 0)
     made_of = structs.replace(shipped, tiles=other(shipped.tiles), times=times, **lying)
-    timer = FormulaTimer(device, made_of)
-    found = fp16x3.measure(device, TOOLS, timer)
+    time = FormulaTimes(device, made_of)
+    found = fp16x3.measure(device, TOOLS, time)
     assert (found.device, found.driver, found.least_gflop) == (device.name, TOOLS.driver, None)
     for name, part in lying.items():
         assert getattr(found, name).launch_us == pytest.approx(part.launch_us, rel=0.1)
@@ -82,7 +84,7 @@ def test_the_rates_of_a_device_are_found(device):
         assert one.tile_us == pytest.approx(expected.tile_us, rel=0.1, abs=0.3)
     for name, value in structs.asdict(times).items():
         assert getattr(found.times, name) == pytest.approx(value, rel=0.1), name
-    for problem in timer.seen:  # no more than a device of 8 GB has
+    for problem in time.seen:  # no more than a device of 8 GB has
         assert 8 * (problem.M * problem.K + problem.K * problem.N) + 4 * problem.M * problem.N < 3 << 30
 
 
@@ -121,11 +123,16 @@ def test_the_plan_says_what_is_measured():
 @pytest.mark.parametrize("number", range(len(database.rates("sm_90").mixed.tiles)))
 def test_16_bit_operands_are_timed_as_they_lie(number, dtypes, monkeypatch):
     timed = []
-    monkeypatch.setattr(fp16x3, "multiply", lambda gpu, stream, request, given, *rest: timed.append((request, given)))
+    monkeypatch.setattr(
+        tuning_evaluator, "multiply", lambda gpu, stream, request, given, *rest: timed.append((request, given))
+    )
     config = database.rates("sm_90").lying(DTYPES[dtypes]).tiles[number].config
     problem = Problem(512, 256, 512, "NT", dtypes=DTYPES[dtypes])
     given = [(4096 * place, meta) for place, meta in enumerate(variants.dense(problem), start=1)]
-    fp16x3.Timer(None, None, lambda problem: (given, given))._work(config, problem, (False, False))()
+    monkeypatch.setattr(tuning_evaluator, "views", lambda problem, arrays: given)
+    monkeypatch.setattr(tuning_evaluator, "lent", lambda problem, arrays: given)
+    timer = tuning_evaluator.Timer(SimpleNamespace(gpu=None), problem, ())
+    timer.product_of_tile(config, (False, False))()
     [(request, given)] = timed
     plan = make_plan(H200, request, [meta for _, meta in given], [address for address, _ in given])
     assert plan.launches[-1].kernel.file == "11_half.cu"  # the other is for an alpha of 0

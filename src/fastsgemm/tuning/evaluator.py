@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.call.driver import multiply
-from fastsgemm.config import Config
+from fastsgemm.call.split_operand import split as split_operand
+from fastsgemm.config import Config, HalfConfig
 from fastsgemm.device import LEGACY_STREAM, info_of
 from fastsgemm.errors import CompileError, TuningError
 from fastsgemm.geometry import variants
+from fastsgemm.geometry.fp16x3 import TileConfig
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.fields import Tools
@@ -28,7 +30,7 @@ from fastsgemm.measure.cublas import Baseline
 from fastsgemm.measure.operands import Memory, lent, views
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem, Sym
-from fastsgemm.request import Request
+from fastsgemm.request import Request, of_call, resolve
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import fp16x3
 
@@ -41,6 +43,8 @@ _CHECKED = (516, 388, 132)  # M, N, K of the check: several tiles and a ragged o
 _GUARDED = (12, 4, 132)  # the same for kernels that are compiled for less than a tile of C, whose BN is 8 or more
 _NARROW = (12, 388, 2180)  # the same for rung 10, whose tiles are deep
 _PRODUCTS = 2  # of the check of a kernel for batches
+_TILE_SECONDS = 0.04  # of each measurement of rung 11, about
+_TILE_FLUSHES = 8  # take longer than the host takes to launch the kernels of a call
 _LONG = 2 * 10**10  # FLOPs; a product of at least this needs no warm-up, because its time hides the start-up costs
 
 
@@ -159,12 +163,9 @@ class Evaluator:
 
     def fp16x3_rates(self) -> Rates:
         """Measure rung 11; see `fastsgemm.tuning.fp16x3`."""
-
-        def operands(problem: Problem) -> fp16x3.Operands:
-            arrays = self._memory.holding(problem)
-            return views(problem, arrays), lent(problem, arrays)
-
-        return fp16x3.measure(self.device, self.tools, fp16x3.Timer(self.gpu, self.stopwatch, operands))
+        return fp16x3.measure(
+            self.device, self.tools, lambda config, problem, split: self.operands(problem).of_tile(config, split)
+        )
 
     def _kernel(self, job: Job) -> Kernel:
         cubin = self._cubins.pop(job, None)
@@ -225,6 +226,31 @@ class Timer:
         except Exception as error:  # cuda.core's launch errors share no public base
             evaluator.survive(error)
             return f"launch failed: {error}"
+
+    def of_tile(self, config: TileConfig, split: tuple[bool, bool]) -> float:
+        """Return the microseconds that the kernels of a product by rung 11 take on the device.
+
+        `split` says which of A and B are split in the product; the others were before.
+        """
+        ms = self._evaluator.stopwatch.medians([self.product_of_tile(config, split)], _TILE_SECONDS, _TILE_FLUSHES)
+        return 1e3 * ms[0]
+
+    def product_of_tile(self, config: TileConfig, split: tuple[bool, bool]) -> Callable[[], None]:
+        """Return the product that `of_tile` times."""
+        before = not isinstance(config, HalfConfig)  # nothing is split of operands as they lie, in the call or before
+        operands = lent(self._problem, self._arrays)
+        splits = [
+            split_operand(operand, name) if before and not within else None
+            for operand, name, within in zip(operands, "AB", split, strict=False)
+        ]
+        named = resolve("fp16x3", config, "fp16x3", symmetric=self._problem.symmetric)
+        request = of_call(named, (splits[0] is not None, splits[1] is not None))
+        addresses = tuple(0 if each is None else each.address for each in splits)
+
+        def work(held: Any = splits) -> None:  # their memory is freed with them
+            multiply(self._evaluator.gpu, LEGACY_STREAM, request, self._given, _ONE, _ZERO, addresses)
+
+        return work
 
     def baseline(self) -> float | None:
         """Return the device time of one product by cuBLAS in ms, or None without cuBLAS."""

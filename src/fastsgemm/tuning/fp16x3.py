@@ -12,16 +12,12 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import asdict, replace
 
-from fastsgemm.call.arrays import View
-from fastsgemm.call.driver import multiply
-from fastsgemm.call.split_operand import split as split_operand
-from fastsgemm.config import HalfConfig
-from fastsgemm.device import LEGACY_STREAM, DeviceInfo
+from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.fp16x3 import TileConfig, blocks_of, line_bytes
 from fastsgemm.geometry.layout import ITEM
@@ -30,16 +26,13 @@ from fastsgemm.heuristics import fp16x3 as heuristics
 from fastsgemm.heuristics.fields import Tools
 from fastsgemm.heuristics.fp16x3_rates import Direct, Rates, Tile, Times
 from fastsgemm.problem import DTYPES, FLOAT32, Dtypes, Problem, Sym
-from fastsgemm.request import of_call, resolve
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fastsgemm.device import Gpu
-    from fastsgemm.measure.stopwatch import Stopwatch
 
-Operands = tuple[tuple[View, View, View], Sequence[Any]]
 Split = tuple[bool, bool]  # whether A and B are split in the call that is timed, or were before
+Time = Callable[[TileConfig, Problem, Split], float]  # returns the microseconds of a call's kernels on the device
 
 _NEITHER, _BOTH = (False, False), (True, True)
 _SMALL = Problem(64, 16, 256, "NT")  # takes what its kernels take; one splits both operands, on every device
@@ -52,17 +45,15 @@ _PARTS = 4  # of its K
 _SYMMETRIC = Problem(3840, 3840, 512, symmetric=True)
 _SHORT_K, _LONG_K = 128, 2048  # of the products of a tile, if it serves them: with a longer one, its rest is a guess
 _LEAST = 1e-3  # of a time or a rate; a smaller one is noise
-_SECONDS = 0.04  # of each measurement, about
-_FLUSHES = 8  # take longer than the host takes to launch the kernels of a call
 
 
-def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
+def measure(device: DeviceInfo, tools: Tools, time: Time) -> Rates:
     """Return the rates of a device, for the tiles that the shipped database has for its architecture."""
     shipped = database.rates(device.arch)
     tiles = [tile for tile in shipped.tiles if tile.config.shared_bytes <= device.shared_limit]
     first = next(tile for tile in tiles if tile.serves(_SMALL.K, device.shared_limit))
-    before, within = (timer.device(first.config, _SMALL, split) for split in (_NEITHER, _BOTH))
-    launch, fitted = _tiles(device, tiles, timer, first)
+    before, within = (time(first.config, _SMALL, split) for split in (_NEITHER, _BOTH))
+    launch, fitted = _tiles(device, tiles, time, first)
     times = Times(launch, max(_LEAST, within - before), math.inf, math.inf, math.inf, math.inf, 0.0)
     known = Rates(
         device=device.name,
@@ -76,39 +67,39 @@ def measure(device: DeviceInfo, tools: Tools, timer: Timer) -> Rates:
     tile = next(tile for tile in fitted if tile.serves(_ADDED.K, device.shared_limit))
     for name, dtypes in _LYING.items():
         if (part := getattr(shipped, name)) is not None:
-            launch, fitted = _tiles(device, part.tiles, timer, part.tiles[0], dtypes)
+            launch, fitted = _tiles(device, part.tiles, time, part.tiles[0], dtypes)
             known = replace(known, **{name: Direct(launch, math.inf, fitted)})
-            rate = _read_rate(known, fitted, timer, dtypes)
+            rate = _read_rate(known, fitted, time, dtypes)
             known = replace(known, **{name: Direct(launch, rate, fitted)})
-    known = _with(known, reduce_tb_s=_reduction_rate(known, tile, timer))
-    known = _with(known, mirrored=_mirrored(known, tile, timer))
-    known = _with(known, split_rows_tb_s=_split_rate(known, tile, "NN", timer))
-    known = _with(known, split_columns_tb_s=_split_rate(known, tile, "TN", timer))
-    known = _with(known, read_tb_s=_read_rate(known, known.tiles, timer))
+    known = _with(known, reduce_tb_s=_reduction_rate(known, tile, time))
+    known = _with(known, mirrored=_mirrored(known, tile, time))
+    known = _with(known, split_rows_tb_s=_split_rate(known, tile, "NN", time))
+    known = _with(known, split_columns_tb_s=_split_rate(known, tile, "TN", time))
+    known = _with(known, read_tb_s=_read_rate(known, known.tiles, time))
     return _rounded(known)
 
 
 def _tiles(
-    device: DeviceInfo, tiles: Sequence[Tile], timer: Timer, first: Tile, dtypes: Dtypes = FLOAT32
+    device: DeviceInfo, tiles: Sequence[Tile], time: Time, first: Tile, dtypes: Dtypes = FLOAT32
 ) -> tuple[float, tuple[Tile, ...]]:
     """Return the microseconds of a call without its tiles, as `first` has them, and the tiles with their times."""
     small = dataclasses.replace(_SMALL, dtypes=dtypes)
-    launch = _fit(device, first, timer, [small, *_problems_of(device, first, dtypes)])[2]
-    return launch, tuple(_fitted(device, tile, timer, launch, dtypes) for tile in tiles)
+    launch = _fit(device, first, time, [small, *_problems_of(device, first, dtypes)])[2]
+    return launch, tuple(_fitted(device, tile, time, launch, dtypes) for tile in tiles)
 
 
 def _with(known: Rates, **times: float) -> Rates:
     return replace(known, times=replace(known.times, **times))
 
 
-def _fitted(device: DeviceInfo, tile: Tile, timer: Timer, launch: float, dtypes: Dtypes) -> Tile:
+def _fitted(device: DeviceInfo, tile: Tile, time: Time, launch: float, dtypes: Dtypes) -> Tile:
     """Return a tile with its times, where a call takes `launch` microseconds besides."""
-    step, rest, _ = _fit(device, tile, timer, list(_problems_of(device, tile, dtypes)), launch)
+    step, rest, _ = _fit(device, tile, time, list(_problems_of(device, tile, dtypes)), launch)
     return replace(tile, step_us=max(_LEAST, step), tile_us=max(_LEAST, rest))
 
 
 def _fit(
-    device: DeviceInfo, tile: Tile, timer: Timer, problems: list[Problem], launch: float | None = None
+    device: DeviceInfo, tile: Tile, time: Time, problems: list[Problem], launch: float | None = None
 ) -> tuple[float, float, float]:
     """Return the microseconds of 32 steps of k, of the rest of a tile, and of a call besides, unless that is known."""
     rows: list[tuple[int, ...]] = []
@@ -118,7 +109,7 @@ def _fit(
         t = geometry.tiling(tile.config, problem.M, problem.N, problem.K, trans_c, device.multiprocessors)
         waves = -(-t.tiles // device.multiprocessors)
         rows.append((waves * t.computed_blocks, waves, 1))
-        took.append(timer.device(tile.config, problem, _NEITHER))
+        took.append(time(tile.config, problem, _NEITHER))
     if launch is not None:
         rows, took = [row[:2] for row in rows], [max(_LEAST, us - launch) for us in took]
     solution = _least_squares(np.array(rows) / np.array(took)[:, None])
@@ -148,29 +139,29 @@ def _problems_of(device: DeviceInfo, tile: Tile, dtypes: Dtypes) -> Iterator[Pro
         yield Problem(M, N, K, "NN" if dtypes.are_float32 else "NT", dtypes=dtypes)
 
 
-def _reduction_rate(known: Rates, tile: Tile, timer: Timer) -> float:
+def _reduction_rate(known: Rates, tile: Tile, time: Time) -> float:
     config = tile.config.replace(SPLIT_K=_PARTS)
     rest = _predicted_us(known, tile, config, _ADDED)
     moved = ITEM * _ADDED.M * _ADDED.N * (_PARTS + 1)
-    return _rate(moved, timer.device(config, _ADDED, _NEITHER) - rest)
+    return _rate(moved, time(config, _ADDED, _NEITHER) - rest)
 
 
-def _mirrored(known: Rates, tile: Tile, timer: Timer) -> float:
+def _mirrored(known: Rates, tile: Tile, time: Time) -> float:
     """Return the times of `tile_us` that the transposed store takes."""
     M, N, K = _SYMMETRIC.M, _SYMMETRIC.N, _SYMMETRIC.K
     t = geometry.tiling(tile.config, M, N, K, False, known.multiprocessors, Sym.BOTH)
     rest = heuristics.predicted_us(known, tile, t, _SYMMETRIC, _NEITHER, known.multiprocessors)
-    us = timer.device(tile.config, _SYMMETRIC, _NEITHER) - rest
+    us = time(tile.config, _SYMMETRIC, _NEITHER) - rest
     return max(_LEAST, us / (-(-t.works // known.multiprocessors) * tile.tile_us))
 
 
-def _split_rate(known: Rates, tile: Tile, layout: str, timer: Timer) -> float:
+def _split_rate(known: Rates, tile: Tile, layout: str, time: Time) -> float:
     problem = Problem(_LONG, _NARROW, _LONG, layout)
-    before, within = (timer.device(tile.config, problem, split) for split in (_NEITHER, (True, False)))
+    before, within = (time(tile.config, problem, split) for split in (_NEITHER, (True, False)))
     return _rate(2 * ITEM * _LONG * _LONG, within - before - known.times.kernel_us)
 
 
-def _read_rate(known: Rates, tiles: Sequence[Tile], timer: Timer, dtypes: Dtypes = FLOAT32) -> float:
+def _read_rate(known: Rates, tiles: Sequence[Tile], time: Time, dtypes: Dtypes = FLOAT32) -> float:
     """Return the rate at which the narrowest tile reads on one column of tiles, where that takes longest."""
     tile = min((one for one in tiles if one.serves(_LONG, sys.maxsize)), key=lambda one: one.config.BN)
     config = tile.config.replace(SPLIT_K=2)
@@ -178,7 +169,7 @@ def _read_rate(known: Rates, tiles: Sequence[Tile], timer: Timer, dtypes: Dtypes
     idle = replace(tile, step_us=0.0, tile_us=0.0)
     rest, computed = (_predicted_us(known, one, config, problem) for one in (idle, tile))
     norm = heuristics.OVERLAP
-    both, computing = max(_LEAST, timer.device(config, problem, _NEITHER) - rest), computed - rest
+    both, computing = max(_LEAST, time(config, problem, _NEITHER) - rest), computed - rest
     reading = max(_LEAST**norm, both**norm - computing**norm) ** (1 / norm)
     moved = blocks_of(problem.K) * (problem.M * line_bytes(dtypes.a) + problem.N * line_bytes(dtypes.b))
     return _rate(moved, reading)
@@ -210,35 +201,3 @@ def _with_digits(tiles: Sequence[Tile]) -> tuple[Tile, ...]:
 
 def _digits(value: float) -> float:
     return float(f"{max(_LEAST, value):.4g}")
-
-
-class Timer:
-    """Times rung 11 on a device, which must be current in this thread.
-
-    `operands` returns A, B and C of a problem, as views and as arrays with DLPack.
-    """
-
-    def __init__(self, gpu: Gpu, stopwatch: Stopwatch, operands: Callable[[Problem], Operands]) -> None:
-        self._gpu, self._stopwatch, self._operands = gpu, stopwatch, operands
-
-    def device(self, config: TileConfig, problem: Problem, split: Split) -> float:
-        """Return the microseconds that the kernels of a call take on the device."""
-        [ms] = self._stopwatch.medians([self._work(config, problem, split)], _SECONDS, _FLUSHES)
-        return 1e3 * ms
-
-    def _work(self, config: TileConfig, problem: Problem, split: Split) -> Callable[[], None]:
-        given, arrays = self._operands(problem)
-        if isinstance(config, HalfConfig):  # nothing is split, neither in the call nor before
-            split = _BOTH
-        splits = (
-            None if split[0] else split_operand(arrays[0], "A"),
-            None if split[1] else split_operand(arrays[1], "B"),
-        )
-        how = resolve("fp16x3", config, "fp16x3", symmetric=problem.symmetric)
-        request = of_call(how, (not split[0], not split[1]))
-        of_a, of_b = (0 if each is None else each.address for each in splits)
-
-        def work(held: Any = splits) -> None:  # their memory is freed with them
-            multiply(self._gpu, LEGACY_STREAM, request, given, 1.0, 0.0, (of_a, of_b))
-
-        return work
