@@ -39,7 +39,7 @@ class FormulaTimes:
         tiles = known.tiles
         if isinstance(config, HalfConfig):
             assert problem.layout == "NT" and str(problem.dtypes) in ("bf16xbf16", "f32xbf16")
-            tiles = known.lying(problem.dtypes).tiles
+            tiles = known.unsplit(problem.dtypes).tiles
             split = (False, False)  # the kernel reads the operands as they lie
         tile = next(tile for tile in tiles if tile.config == config.kernel)
         multiprocessors = self.device_info.multiprocessors
@@ -126,7 +126,7 @@ def test_16_bit_operands_are_timed_as_they_lie(number, dtypes, monkeypatch):
     monkeypatch.setattr(
         tuning_evaluator, "multiply", lambda gpu, stream, request, given, *rest: timed.append((request, given))
     )
-    config = database.rates("sm_90").lying(DTYPES[dtypes]).tiles[number].config
+    config = database.rates("sm_90").unsplit(DTYPES[dtypes]).tiles[number].config
     problem = Problem(512, 256, 512, "NT", dtypes=DTYPES[dtypes])
     given = [(4096 * place, meta) for place, meta in enumerate(variants.dense(problem), start=1)]
     monkeypatch.setattr(tuning_evaluator, "views", lambda problem, arrays: given)

@@ -65,9 +65,9 @@ def ways(
     best, *others = search.ways(a, b, c, extents)
     problem = variants.dense_problem(a, b, c, extents=extents)
     ranking = [Choice(pick.taken, pick.ms) for pick in search.ranking(problem)]
-    known = {way.config for way in (best, *others) if way.name == AS_THEY_LIE}
-    more = [way for way in ranking if way.config not in known]
-    return (best, *sorted([*others, *more], key=lambda way: comparable(way.ms)))
+    compared = {way.config for way in (best, *others) if way.name == AS_THEY_LIE}
+    rest = [way for way in ranking if way.config not in compared]
+    return (best, *sorted([*others, *rest], key=lambda way: comparable(way.ms)))
 
 
 def choose_config(device: DeviceTraits, rung: Rung | None, problem: Problem, only: str | None = None) -> Pick:
@@ -115,12 +115,12 @@ def _of_halves(
     Rung 10 reads them as they lie; for the others they are converted to float32 first. Without times, the first of the
     two is taken, which moves less.
     """
-    rung, known = request.rung, knowledge(device)
-    converted = conversion.converted(_choose(device, request, a.cast, b.cast, c, extents), known.fitted, a, b, extents)
+    rung, data = request.rung, knowledge(device)
+    converted = conversion.converted(_choose(device, request, a.cast, b.cast, c, extents), data.fitted, a, b, extents)
     reads_halves = SKINNY.suits(*c.shape) if rung is None else rung.reads_halves
     if request.batch_invariant or request.sym or not reads_halves:
         return [converted]
-    direct = conversion.as_they_lie(known, a, b, c, extents[-DIMENSIONS:])
+    direct = conversion.as_they_lie(data, a, b, c, extents[-DIMENSIONS:])
     if rung is not None:
         return [direct]
     slower = direct.ms is not None and converted.ms is not None and converted.ms < direct.ms

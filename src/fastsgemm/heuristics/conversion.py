@@ -22,26 +22,26 @@ from fastsgemm.problem import FLOAT32
 from fastsgemm.request import Request
 
 
-def as_they_lie(known: Knowledge, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...]) -> Choice:
+def as_they_lie(data: Knowledge, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...]) -> Choice:
     """Return how rung 10 computes a product whose 16-bit operands it reads as they lie. C is row-major."""
     problem = replaced(variants.dense_problem(a, b, c, extents=extents), dtypes=FLOAT32)
-    pick = Search(known, Request(SKINNY)).pick(problem)
-    ms = None if pick.ms is None else _ms_of_fewer_bytes(known, pick.ms, problem.flops, (a, b), problem.batch)
+    pick = Search(data, Request(SKINNY)).pick(problem)
+    ms = None if pick.ms is None else _ms_of_fewer_bytes(data, pick.ms, problem.flops, (a, b), problem.batch)
     rule = PREDICTED if pick.rule == EXACT else pick.rule  # no record is of 16-bit operands
     return Choice(pick.taken._replace(ms=ms, rule=rule), ms)
 
 
-def _ms_of_fewer_bytes(known: Knowledge, ms: float, flops: int, operands: tuple[Operand, ...], batch: int) -> float:
+def _ms_of_fewer_bytes(data: Knowledge, ms: float, flops: int, operands: tuple[Operand, ...], batch: int) -> float:
     """Return the time of a product that takes `ms` with float32 operands.
 
     It is the time that its FMAs take at the rate of the quickest kernel, at least.
     """
-    elements = [prod(one.shape) * batch for one in operands]
+    elements = [prod(operand.shape) * batch for operand in operands]
     read = sum(ITEM * count for count in elements)
     if not read:  # K is 0
         return ms
-    saved = sum((ITEM - one.dtype.item) * count for one, count in zip(operands, elements, strict=True))
-    rate, model = known.fitted.packing_bytes_per_ms, known.model(READER)
+    saved = sum((ITEM - operand.dtype.item) * count for operand, count in zip(operands, elements, strict=True))
+    rate, model = data.fitted.packing_bytes_per_ms, data.model(READER)
     less = ms - saved / rate if rate else ms
     least = 0.0 if model is None else flops / model.peak
     return min(ms, max(less, ms * (1.0 - saved / read), least))
@@ -50,15 +50,15 @@ def _ms_of_fewer_bytes(known: Knowledge, ms: float, flops: int, operands: tuple[
 def converted(choice: Choice, fitted: Fitted, a: Operand, b: Operand, extents: tuple[int, ...]) -> Choice:
     """Return the choice for float32 operands with the time that it takes to convert what has 16 bits."""
     added = sum(
-        cast_ms(fitted, one, extents)
-        for one, packed in zip((a, b), choice.packs, strict=True)
-        if one.dtype and not packed  # packing converts as it copies
+        cast_ms(fitted, operand, extents)
+        for operand, packed in zip((a, b), choice.packs, strict=True)
+        if operand.dtype and not packed  # packing converts as it copies
     )
     return choice if choice.ms is None else replace(choice, ms=choice.ms + added)
 
 
 def cast_ms(fitted: Fitted, operand: Operand, extents: tuple[int, ...]) -> float:
     """Return how long an operand is copied as float32; one that a batch repeats is copied once."""
-    own = prod(extent for extent, step in zip(extents[-len(operand.steps) :], operand.steps, strict=False) if step)
-    moved = (operand.dtype.item + ITEM) * prod(operand.shape) * own
+    copied = prod(extent for extent, step in zip(extents[-len(operand.steps) :], operand.steps, strict=False) if step)
+    moved = (operand.dtype.item + ITEM) * prod(operand.shape) * copied
     return fitted.cast_ms + (moved / fitted.packing_bytes_per_ms if fitted.packing_bytes_per_ms else 0.0)

@@ -101,8 +101,8 @@ class Table:
     def options(self) -> list[tuple[Fit, int, float]]:
         """Return config, parts of K and ms of each option of one product."""
         fits, (rows, columns) = self._model.fits, (self._ms[0] < math.inf).nonzero()
-        each = zip(rows.tolist(), columns.tolist(), strict=True)
-        return [(fits[column], PARTS[row], self._ms.item(0, row, column)) for row, column in each]
+        pairs = zip(rows.tolist(), columns.tolist(), strict=True)
+        return [(fits[column], PARTS[row], self._ms.item(0, row, column)) for row, column in pairs]
 
     def _pick(self, plane: int, column: int) -> Pick:
         """Return a config with the SPLIT_K that gives its least time."""
@@ -165,10 +165,14 @@ class CostModel:
             }
         shortest = [partial_accumulators.shortest(fit.curve.config, self._shared_limit) for fit in self.fits]
         chains = [partial_accumulators.chains_of(fit.curve.config) for fit in self.fits]
-        once, more_each = np.array([fit.numbers.tail for fit in self.fits]).T - [[0.0], [1.0]]
-        of_parts |= {"split": more, "once": np.where(more, 0.0, once), "each": np.where(more, 0.0, more_each)}
-        each = Options(**of_configs(self.fits, self._sms), **of_parts, chains=chains, shortest=shortest)
-        return Options(*(np.broadcast_to(one, (rows, len(self.fits))).ravel().astype(np.float64) for one in each))
+        once, more_steps = np.array([fit.numbers.tail for fit in self.fits]).T - [[0.0], [1.0]]
+        of_parts |= {
+            "split": more,
+            "tail_once": np.where(more, 0.0, once),
+            "tail_steps": np.where(more, 0.0, more_steps),
+        }
+        arrays = Options(**of_configs(self.fits, self._sms), **of_parts, chains=chains, shortest=shortest)
+        return Options(*(np.broadcast_to(array, (rows, len(self.fits))).ravel().astype(np.float64) for array in arrays))
 
     def _ordered(self, fit: Fit, parts: int) -> Config | None:
         """Return the config of a fit that sums in one order, or None if it is not legal."""
@@ -190,20 +194,21 @@ class CostModel:
 
     def predict(self, products: Sequence[Product], accumulators: bool = True) -> Table:
         """Return the times of all configs on some products, if `accumulators` with the partial ones they need."""
-        each = [numbers(product.problem) for product in products]
-        rows = self._rows(each)
-        o, p = self._first[rows], each[0]
-        if len(each) > 1:
+        features = [numbers(product.problem) for product in products]
+        rows = self._rows(features)
+        o, p = self._first[rows], features[0]
+        if len(features) > 1:
             n = rows * len(self.fits)
-            o = Options(*np.concatenate([self._options[:, :n]] * len(each), axis=1))
-            p = Numbers(*np.array([*zip(*each, strict=True)]).repeat(n, axis=1))
+            o = Options(*np.concatenate([self._options[:, :n]] * len(features), axis=1))
+            p = Numbers(*np.array([*zip(*features, strict=True)]).repeat(n, axis=1))
         tall, wide, tiles = self._tiles(products, p, o)
-        too_many = max(one.stored_bytes for one in each) > 4.0 * MAX_BLOCKS  # a tile has one element at least
+        # A tile has one element at least.
+        too_many = max(feature.stored_bytes for feature in features) > 4.0 * MAX_BLOCKS
         if too_many:  # of more blocks, a float64 does not say how many the last wave has
             tiles = np.minimum(tiles, MAX_BLOCKS + 1.0)
-        steps, depth, parts = self._depth(each, p, o, rows)
+        steps, depth, parts = self._depth(features, p, o, rows)
         bent = np.minimum(depth, o.bend)
-        if min(one.least for one in each) < self._largest:  # where a tile is larger than C, the copies check bounds
+        if min(feature.least for feature in features) < self._largest:  # copies check bounds where a tile exceeds C
             guard = np.where((tall > p.M) | (wide > p.N), o.guard, 1.0)
             depth, bent = depth * guard, bent * guard
         blocks = tiles if rows == 1 else tiles * parts
@@ -215,7 +220,7 @@ class CostModel:
         ends = self._tables.ends(p.table, o.column, 1 + LIGHTEST if self._any_narrow else 1 + LIGHTER)
         lines = ends[TERMS:].reshape(-1, 3, ends.shape[1])
         stored = lines[:, 2]
-        if any(one.stores > 1.0 for one in each):
+        if any(feature.stores > 1.0 for feature in features):
             # The transposed store takes about as long, but no kernel starts for it. Where K is split, the start stays:
             # there the parts are stored once and what adds them up stores twice, and neither was measured.
             again = (p.stores - 1.0) * (1.0 - o.split) * self._tables.start
@@ -234,26 +239,27 @@ class CostModel:
             written = p.stored_bytes / self._fitted.reduction_bytes_per_ms
             added = parts * (self._fitted.reduction_ms_per_part + written / p.stores)
             ms += (added + (self._fitted.reduction_ms + 2.0 * written)) * o.split
-        if accumulators and not self._in_order and max(one.chains for one in each) > 1.0:
-            wanted = p.chains / (parts * o.chains)
-            ms = partial_accumulators.add(ms, ends[ACCUMULATING], steps / o.shortest, wanted)
+        if accumulators and not self._in_order and max(feature.chains for feature in features) > 1.0:
+            needed = p.chains / (parts * o.chains)
+            ms = partial_accumulators.add(ms, ends[ACCUMULATING], steps / o.shortest, needed)
         if too_many:
             ms = np.where(tiles > MAX_BLOCKS, np.inf, ms)
         if rows > 1:
             ms = np.where((tiles >= o.most_tiles) | (o.least_k > p.K), np.inf, ms)
-        return Table(self, products, self._without(products, ms.reshape(len(each), rows, len(self.fits))))
+        return Table(self, products, self._without(products, ms.reshape(len(features), rows, len(self.fits))))
 
-    def _rows(self, each: Sequence[Numbers]) -> int:
+    def _rows(self, features: Sequence[Numbers]) -> int:
         """Return how many numbers of parts of K are considered with any config."""
-        most_K = max(p.K for p in each)
+        most_K = max(p.K for p in features)
         if self._in_order:
             return 2 if most_K > SEGMENT else 1
         deep = bisect_right(PARTS, most_K / self._least_part)
         if deep < 2:
             return 1
-        sides = (self._most_sides[int(p.swap)] for p in each)
+        sides = (self._most_sides[int(p.swap)] for p in features)
         fewest = min(
-            math.ceil(p.M / tall) * math.ceil(p.N / wide) * p.batch for p, (tall, wide) in zip(each, sides, strict=True)
+            math.ceil(p.M / tall) * math.ceil(p.N / wide) * p.batch
+            for p, (tall, wide) in zip(features, sides, strict=True)
         )
         return min(deep, bisect_left(_FEWER, _MOST_WAVES * self._sms / fewest))
 
@@ -271,7 +277,7 @@ class CostModel:
                 ]
         return tall, wide, tiles
 
-    def _depth(self, each: Sequence[Numbers], p: Numbers, o: Options, rows: int) -> tuple[Any, Floats, Any]:
+    def _depth(self, features: Sequence[Numbers], p: Numbers, o: Options, rows: int) -> tuple[Any, Floats, Any]:
         """Return the steps of k of a part, the same above those of the shortest K that was measured, and the parts.
 
         A ragged last tile of k costs some steps more.
@@ -282,9 +288,9 @@ class CostModel:
             steps = np.minimum(p.K, o.part_k) if self._in_order else np.ceil(p.K / o.part_k) * o.depth
             parts = np.ceil(p.K / steps)
         depth = steps
-        if any(one.K % self._whole_k for one in each):
+        if any(feature.K % self._whole_k for feature in features):
             rest = np.fmod(p.K, o.tile_k)
-            depth = depth + o.once * np.minimum(rest, 1.0) + o.each * rest
+            depth = depth + o.tail_once * np.minimum(rest, 1.0) + o.tail_steps * rest
         return steps, np.maximum(depth, o.few) - o.few, parts
 
     def _without(self, products: Sequence[Product], ms: Floats) -> Floats:
@@ -297,9 +303,9 @@ class CostModel:
             if self._any_narrow and not product.narrow:
                 ms[plane, :, self._narrow] = np.inf
             if self._in_order:  # one segment is a part, which needs no shared memory for the sums of several
-                one = product.problem.K <= SEGMENT
-                ms[plane, 0, self._illegal[int(one)]] = np.inf
-                ms[plane, 1:, self._illegal[1] | one] = np.inf
+                in_one_segment = product.problem.K <= SEGMENT
+                ms[plane, 0, self._illegal[int(in_one_segment)]] = np.inf
+                ms[plane, 1:, self._illegal[1] | in_one_segment] = np.inf
             if product.problem.K <= partial_accumulators.FEW:
                 narrow, wide = (partial_accumulators.shares_out_few(product.problem, kind) for kind in (True, False))
                 chained = np.where(np.where(self._narrow, narrow, wide & self._sliced), np.inf, ms[plane])

@@ -35,8 +35,8 @@ class Options(NamedTuple):
     few: Any  # steps of k of the shortest K that was measured
     bend: Any  # steps of k from there to the bend
     tile_k: Any  # steps of k of a tile
-    once: Any  # how many more steps a ragged last tile of k costs with K in one part
-    each: Any  # how many more for each step of that tile
+    tail_once: Any  # how many more steps a ragged last tile of k costs with K in one part
+    tail_steps: Any  # how many more for each step of that tile
     guard: Any  # how many times longer steps take with bounds checks
     shared: Any  # the share of that time that rows of tiles save
     # K is divided by part_k, rounded up and multiplied by depth for the steps of a part; both are 1 with K in one part.
@@ -84,15 +84,15 @@ class Tables:
         narrow = each_narrow.repeat(blocks + 2)
         store, *steps = whole_loads(fits)  # each of aligned and of ragged operands, at each place
         # By whether rows of the caller's C are ragged, then by whether those are that a narrow product stores.
-        stored = np.array([np.where(narrow, store[turned], store[own]) for own in (0, 1) for turned in (0, 1)])
+        stored = np.array([np.where(narrow, store[swapped], store[rows]) for rows in (0, 1) for swapped in (0, 1)])
         factors = layout_factors(fits)
         turned = np.where(narrow, factors[[3, 1, 2, 0]], factors)  # of C^T, NN and TT change places
-        each = np.array(steps)[:, None, None] * np.stack([factors, turned])  # by swap_ab, layout, kind and place
-        aligned, ragged = each[..., 0, :], each[..., 1, :]
+        step_ms = np.array(steps)[:, None, None] * np.stack([factors, turned])  # by swap_ab, layout, kind and place
+        aligned, ragged = step_ms[..., 0, :], step_ms[..., 1, :]
         terms = np.empty((3, 2, len(LAYOUTS), KINDS, STORES, self._places))
         terms[:2] = np.stack([aligned, (aligned + ragged) / 2, ragged], axis=-2)[..., None, :]
         terms[2] = stored
-        lightest, one, whole, heavy = (terms[..., place + at] for at in (0, 1, blocks, 1 + blocks))
+        lightest, at_1, whole, heavy = (terms[..., place + at] for at in (0, 1, blocks, 1 + blocks))
         self.start = float(lightest[2].min())
         self.full_step = np.maximum(whole[0, 0, 0, 0, 0], 1e-30)  # no division by zero, whatever was measured
         ends = np.empty((TERMS + 4 * 3, *whole.shape[1:]))
@@ -104,7 +104,7 @@ class Tables:
         ends[ACCUMULATING] = np.where(costs > 0.0, costs, accumulators_cost)
         of_times = ends[TERMS:].reshape(4, *whole.shape)
         of_times[FULL], of_times[LATER], of_times[LIGHTEST] = whole, (heavy - whole) / (STEADY - 1), lightest
-        of_times[LIGHTER] = (lightest - one) * (SPARSE / (SPARSE - 1))  # for a whole block less
+        of_times[LIGHTER] = (lightest - at_1) * (SPARSE / (SPARSE - 1))  # for a whole block less
         self._terms, self._ends = terms.reshape(3, -1), ends.reshape(len(ends), -1)
 
     def at(self, table: Any, place: Floats) -> Any:

@@ -87,8 +87,8 @@ def with_numbers(curve: Curve) -> Curve:
 
 def _depth(tail: tuple[float, float], step: int, K: int) -> float:
     rest = K % step
-    once, each = tail
-    return K - rest + (once + each * rest if rest else 0.0)
+    once, per_step = tail
+    return K - rest + (once + per_step * rest if rest else 0.0)
 
 
 def _rounded(value: Any) -> Any:
@@ -188,22 +188,22 @@ class _Fitting:
             self._ms(self._problems.at(load, self._problems.deep + ragged, ragged, layout)) - once
             for layout in ("NN", *layouts)
         )
-        return [max(_LEAST_FACTOR, each / whole) if whole > 0.0 else 1.0 for each in steps]
+        return [max(_LEAST_FACTOR, step / whole) if whole > 0.0 else 1.0 for step in steps]
 
     def _tail(self, aligned: float, ragged: float) -> tuple[float, float]:
         """Return what a ragged last tile costs, in steps of k, given what a step costs in both cases."""
         if self._step < 3 or self._quick:
             return 0.0, 1.0
         four, shortest, longest = map(self._ms, self._problems.tails())
-        each = max(0.0, longest - shortest) / (self._step - 2) / (ragged or 1e-9)
+        per_step = max(0.0, longest - shortest) / (self._step - 2) / (ragged or 1e-9)
         whole = self._ms(self._problems.at(1.0, self._problems.shallow, 0))
-        return max(0.0, (four - whole) / (aligned or 1e-9) - 4 * each), each
+        return max(0.0, (four - whole) / (aligned or 1e-9) - 4 * per_step), per_step
 
     def _bandwidth(self) -> tuple[float, ...]:
         """Return `CurveNumbers.bandwidth`. On a quick curve, the first stream serves all."""
         first, *_ = streams = self._problems.streams()
-        known = [one if one in self._times else first for one in streams]
-        return tuple(4.0 * (one.M + one.N) * one.K / self._ms(one) for one in known)
+        measured = [stream if stream in self._times else first for stream in streams]
+        return tuple(4.0 * (stream.M + stream.N) * stream.K / self._ms(stream) for stream in measured)
 
     def _guard(self, stream: Problem) -> float:
         guarded = self._problems.guarded()

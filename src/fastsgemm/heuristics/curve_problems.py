@@ -68,7 +68,7 @@ class CurveProblems(Struct, frozen=True):
             chosen += self.tails()
         chosen += self.streams()[: 1 if quick else None]
         if not quick:
-            chosen += [one for one in (self.guarded(), self.stacked()) if one is not None]
+            chosen += [problem for problem in (self.guarded(), self.stacked()) if problem is not None]
         return list(dict.fromkeys(chosen))
 
     def at(self, load: float, K: int, ragged: int, layout: str = "NN") -> Problem:

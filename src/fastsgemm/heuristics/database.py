@@ -163,18 +163,20 @@ def rates(arch: str, device: str | None = None) -> Rates:
     RecordError
         The generic file has none.
     """
-    found = [one for one in load(arch).rates if one.device == device]
-    for one in (*found, *shipped(arch).rates, *shipped(GENERIC).rates):
-        if one.runs_on(arch):
-            return one
-        warn(f"the rates of rung {one.rung} of {one.device} are passed over: {arch} cannot run all tiles")
+    measured = [entry for entry in load(arch).rates if entry.device == device]
+    for entry in (*measured, *shipped(arch).rates, *shipped(GENERIC).rates):
+        if entry.runs_on(arch):
+            return entry
+        warn(f"the rates of rung {entry.rung} of {entry.device} are passed over: {arch} cannot run all tiles")
     raise RecordError(f"{shipped_path(GENERIC)} has no rates of rung {Rates.rung}")
 
 
 @cached
 def candidates(rung: str, use: str) -> tuple[Config, ...]:
     """Return the candidates of a rung for one use, in the order of the generic file."""
-    return tuple(one.config for one in shipped(GENERIC).candidates if (one.rung, one.use) == (rung, use))
+    return tuple(
+        candidate.config for candidate in shipped(GENERIC).candidates if (candidate.rung, candidate.use) == (rung, use)
+    )
 
 
 @cached
@@ -227,8 +229,8 @@ def parse(text: bytes, arch: str) -> Content:
         raise RecordError(f"its schema is {outer.schema}, this version reads {SCHEMA}")
     if outer.arch != arch:
         raise RecordError(f"it is for {outer.arch!r}, not {arch}")
-    header, known = strict_json.decode(text, dict[str, Raw]), outer.__struct_fields__
-    unread = [Unread(key, strict_json.one_line(bytes(part))) for key, part in header.items() if key not in known]
+    header, fields = strict_json.decode(text, dict[str, Raw]), outer.__struct_fields__
+    unread = [Unread(key, strict_json.one_line(bytes(part))) for key, part in header.items() if key not in fields]
     records, curves, listed, measured = (entries_of(key, getattr(outer, key), unread) for key in LISTS)
     numbers = _numbers(outer.fitted, "fitted", Fitted), _numbers(outer.search_limits, "search limits", SearchLimits)
     return Content(arch, outer.shared_limit, records, curves, tuple(unread), *numbers, listed, measured)
@@ -317,7 +319,7 @@ def dumps(content: Content) -> str:
     for key, numbers in (("fitted", content.fitted), ("search_limits", content.search_limits)):
         if numbers is not None:
             parts.append(f'"{key}": {json.dumps(structs.asdict(numbers))}')
-    parts += [f"{json.dumps(one.key)}: {one.text}" for one in content.unread if one.key not in LISTS]
+    parts += [f"{json.dumps(part.key)}: {part.text}" for part in content.unread if part.key not in LISTS]
     lists: dict[str, Iterable[Any]] = {
         "records": sorted(content.records, key=place),
         "curves": map(with_numbers, sorted(content.curves, key=place)),
@@ -325,7 +327,7 @@ def dumps(content: Content) -> str:
         "rates": content.rates,  # in order: the first are those of the architecture
     }
     for key, entries in lists.items():
-        lines = [*map(line_of, entries), *(one.text for one in content.unread if one.key == key)]
+        lines = [*map(line_of, entries), *(part.text for part in content.unread if part.key == key)]
         if lines or key in ("records", "curves"):
             parts.append(f'"{key}": ' + ("[\n" + ",\n".join(lines) + "\n]" if lines else "[]"))
     return ",\n".join(parts) + "}\n"

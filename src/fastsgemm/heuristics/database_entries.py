@@ -255,7 +255,7 @@ class Content(Struct, frozen=True):
     @property
     def faults(self) -> list[str]:
         """What is wrong with lines of it."""
-        return [one.fault for one in self.unread if one.fault]
+        return [part.fault for part in self.unread if part.fault]
 
 
 Evidence = Record | Curve | Rates  # of a choice
@@ -291,7 +291,7 @@ def line_of(entry: Entry | Rates) -> str:
     if data.get("numbers") is None:
         data.pop("numbers", None)
     else:  # a straight line is written without a bend
-        data["numbers"][1] = [[one[: 4 if one[2] else 2] for one in lines] for lines in data["numbers"][1]]
+        data["numbers"][1] = [[line[: 4 if line[2] else 2] for line in lines] for lines in data["numbers"][1]]
     return json.dumps({key: data[key] for key in _ORDER if key in data})
 
 

@@ -131,7 +131,7 @@ class Explanation:
     def json(self) -> dict[str, Any]:
         """Return it as plain data."""
         chosen = self.choice
-        asked: dict[str, Any] = {
+        data: dict[str, Any] = {
             "device": self.device.name,
             "arch": self.device.arch,
             "problem": as_data(self.problem),
@@ -140,8 +140,8 @@ class Explanation:
             "command": self.command,
         }
         if self.precision != "ieee":
-            asked |= {"why": chosen.why, "fp16x3_ms": chosen.tensor_ms, "ieee_ms": chosen.ieee_ms}
-        return asked | {
+            data |= {"why": chosen.why, "fp16x3_ms": chosen.tensor_ms, "ieee_ms": chosen.ieee_ms}
+        return data | {
             "constants": chosen.config.constants,
             "rule": chosen.rule,
             "evidence": self.evidence,
@@ -284,10 +284,10 @@ def explain(
         `device` is neither a number nor a name, or `batch_invariant` or `symmetric` neither true nor false.
     """
     request = resolve(rung, None, precision, batch_invariant)
-    asked = of(M, N, K, layout, batch, dtypes_of(dtypes))
+    problem = of(M, N, K, layout, batch, dtypes_of(dtypes))
     if arguments.switch("symmetric", symmetric):
-        asked = replace(asked, symmetric=True)
-    problem = variants.dense_call(checked(asked)).problem
+        problem = replace(problem, symmetric=True)
+    problem = variants.dense_call(checked(problem)).problem
     request = of_problem(request, problem)
     device_info = device_at(device)
     if request.tensor_cores and request.rung is not None:  # what `sgemm` refuses where rung 11 is asked for
@@ -298,9 +298,9 @@ def explain(
 
 def explained(device: DeviceInfo, problem: Problem, request: Request) -> Explanation:
     """Do what `explain` does for a device that is described, not looked up, and a request that is resolved."""
-    asked = device, request, *variants.dense_operands(problem), variants.extents_of(problem)
-    chosen = choice.choose(*asked)
-    return Explanation(device, problem, chosen, request.precision, choice.ways(*asked), _evidence(chosen, device))
+    query = device, request, *variants.dense_operands(problem), variants.extents_of(problem)
+    chosen = choice.choose(*query)
+    return Explanation(device, problem, chosen, request.precision, choice.ways(*query), _evidence(chosen, device))
 
 
 def device_at(place: int | str) -> DeviceInfo:

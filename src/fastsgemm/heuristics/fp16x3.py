@@ -134,32 +134,32 @@ def _predicted(device: DeviceInfo, problem: Problem, request: Request, direct: b
         return None, f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}"
     if problem.batch > MOST_PRODUCTS:
         return None, f"rung 11 computes a batch of at most {MOST_PRODUCTS} products, this has {problem.batch}"
-    known = database.rates(arch, device.name)
-    if not forced and min(tile.least_k for tile in known.tiles) > problem.K:
+    rates = database.rates(arch, device.name)
+    if not forced and min(tile.least_k for tile in rates.tiles) > problem.K:
         return None, f"so few steps of k err less in IEEE arithmetic: K = {problem.K}"
-    way = _quickest_way(known, device, problem, request, direct)
-    ms = None if known.least_gflop is not None else 1e-3 * way.us * problem.batch  # one product after the other
-    pick = Pick(RUNG, way.config, PREDICTED, known, ms)
+    way = _quickest_way(rates, device, problem, request, direct)
+    ms = None if rates.least_gflop is not None else 1e-3 * way.us * problem.batch  # one product after the other
+    pick = Pick(RUNG, way.config, PREDICTED, rates, ms)
     tensor = Choice(pick, ms, trans_c=way.trans_c, triangle=bool(request.sym), tensor_ms=ms)
     if forced:
         return tensor, f"rung {RUNG.name} was asked for"
-    if known.least_gflop is None:
+    if rates.least_gflop is None:
         return tensor, ""
-    taken, why = _without_times(known.least_gflop, arch, problem)
+    taken, why = _without_times(rates.least_gflop, arch, problem)
     return tensor if taken else None, why
 
 
-def _quickest_way(known: Rates, device: DeviceInfo, problem: Problem, request: Request, direct: bool) -> _Way:
+def _quickest_way(rates: Rates, device: DeviceInfo, problem: Problem, request: Request, direct: bool) -> _Way:
     """Return the way of the least predicted time, of operands as they lie, if those can be read, or split."""
     split = not request.split[0], not request.split[1]
     if request.gram:  # the pairs of one operand are those of the other
         split = all(split), False
-    quickest = partial(_quickest, known, problem=problem, device=device, sym=request.sym)
-    lying = known.lying(problem.dtypes) if direct else None
-    found = [] if lying is None else [quickest(lying.tiles, split=(False, False))]
-    if lying is None or lying is known.mixed:  # beside float32, three products as they lie or two of split operands
-        found.append(quickest(known.tiles, split=split))
-    return min(found, key=_Way.order)
+    quickest = partial(_quickest, rates, problem=problem, device=device, sym=request.sym)
+    unsplit = rates.unsplit(problem.dtypes) if direct else None
+    ways = [] if unsplit is None else [quickest(unsplit.tiles, split=(False, False))]
+    if unsplit is None or unsplit is rates.mixed:  # beside float32, three products as they lie or two of split operands
+        ways.append(quickest(rates.tiles, split=split))
+    return min(ways, key=_Way.order)
 
 
 def _without_times(least: dict[str, float], arch: str, problem: Problem) -> tuple[bool, str]:
@@ -214,7 +214,7 @@ class _Way(NamedTuple):
 
 
 def _quickest(
-    known: Rates,
+    rates: Rates,
     tiles: Sequence[Tile],
     problem: Problem,
     split: tuple[bool, bool],
@@ -229,13 +229,13 @@ def _quickest(
             continue
         for parts in _SPLIT_K:
             config = tile.config.replace(SPLIT_K=parts)
-            most = _SPLIT_K[-1] if isinstance(config, HalfConfig) else known.most_parts
+            most = _SPLIT_K[-1] if isinstance(config, HalfConfig) else rates.most_parts
             if parts > min(most, max(1, problem.K // _PART_STEPS)):
                 break
             for trans_c in (False,) if sym else geometry.orientations(config, problem.dtypes):
                 M, N, K = problem.M, problem.N, problem.K
                 t = geometry.tiling(config, M, N, K, trans_c, device.multiprocessors, sym)
-                us = predicted_us(known, tile, t, problem, split, device.multiprocessors)
+                us = predicted_us(rates, tile, t, problem, split, device.multiprocessors)
                 timed.append(_Way(us, t.trans_c, parts, config))
     quickest = min(timed, key=_Way.order)
     equal = [way for way in timed if way.us <= _CLOSE * quickest.us and way.parts <= quickest.parts]
@@ -243,7 +243,7 @@ def _quickest(
 
 
 def predicted_us(
-    known: Rates,
+    rates: Rates,
     tile: Tile,
     t: Tiling,
     problem: Problem,
@@ -255,25 +255,25 @@ def predicted_us(
     The device computes while it reads, so the longer of the two counts, and a little more where they are about equal.
     """
     M, N, K = problem.M, problem.N, problem.K
-    times = known.times
+    times = rates.times
     waves = -(-t.works // multiprocessors)
     # What a tile takes besides its steps is above all its store. The parts of a symmetric result are stored once.
     stores = 1 + (times.mirrored if t.sym is Sym.BOTH and t.parts == 1 else 0)
     a, b = problem.dtypes
     launch_us, read_tb_s, products = times.launch_us, times.read_tb_s, (3 - (a > 0) - (b > 0)) / 3  # of `step_us`
-    lying = known.lying(problem.dtypes)
-    if lying is not None and isinstance(tile.config, HalfConfig):
-        launch_us, read_tb_s, products = lying.launch_us, lying.read_tb_s, 1.0
+    unsplit = rates.unsplit(problem.dtypes)
+    if unsplit is not None and isinstance(tile.config, HalfConfig):
+        launch_us, read_tb_s, products = unsplit.launch_us, unsplit.read_tb_s, 1.0
     steps_us = t.computed_blocks * tile.step_us * products
     computing = waves * (steps_us + stores * tile.tile_us)
     reading = 1e-6 * blocks_of(K) * (M * geometry.line_bytes(a) + N * geometry.line_bytes(b)) / read_tb_s
     us = launch_us + float((computing**OVERLAP + reading**OVERLAP) ** (1 / OVERLAP))
     sides = [(M, problem.layout[0] == "T", a), (N, problem.layout[1] == "N", b)]  # lines, whether strided, and type
-    sides = [side for side, own in zip(sides, split, strict=True) if own]
+    sides = [side for side, in_call in zip(sides, split, strict=True) if in_call]
     busy = splitting.columns_share([lines for lines, strided, _ in sides if strided], multiprocessors)
     for lines, strided, dtype in sides:
         rate = times.split_columns_tb_s * busy if strided else times.split_rows_tb_s
-        us += 1e-6 * 2 * ITEM * (known.split_halves if dtype else 1.0) * lines * K / rate
+        us += 1e-6 * 2 * ITEM * (rates.split_halves if dtype else 1.0) * lines * K / rate
     if t.parts > 1:
         us += 1e-6 * ITEM * M * N * (t.parts + 1) / times.reduce_tb_s
     return us + (any(split) + (t.parts > 1)) * times.kernel_us

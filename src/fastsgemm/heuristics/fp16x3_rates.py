@@ -110,7 +110,7 @@ class Rates(_Part, frozen=True, kw_only=True):
         """Those of all kernels of products."""
         return tuple(tile for part in self._parts for tile in part.tiles)
 
-    def lying(self, dtypes: Dtypes) -> Direct | None:
+    def unsplit(self, dtypes: Dtypes) -> Direct | None:
         """Return what is known of the kernel that multiplies operands of these types as they lie, if there is one."""
         return self.direct if dtypes.a is dtypes.b else self.mixed
 
@@ -138,7 +138,7 @@ def _check(config: TileConfig, direct: bool, mixed: bool) -> None:
 def _refuse_gaps(tiles: tuple[Tile, ...]) -> None:
     """Raise `RecordError` where no tile serves some K, although one serves a smaller K."""
     served = min(tile.least_k for tile in tiles) - 1
-    for tile in sorted(tiles, key=lambda one: one.least_k):
+    for tile in sorted(tiles, key=lambda tile: tile.least_k):
         if tile.least_k > served + 1:
             break
         if tile.most_k is None:

@@ -42,12 +42,12 @@ class Knowledge:
         """Return what is known of a rung, as it sums in any order or in one."""
         return self._of(rung, in_order)
 
-    def model(self, *wanted: Rung, in_order: bool = False) -> CostModel | None:
+    def model(self, *considered: Rung, in_order: bool = False) -> CostModel | None:
         """Return the cost model of the curves of these rungs, or None if there are none."""
-        return self._model(wanted, in_order)
+        return self._model(considered, in_order)
 
-    def _made(self, wanted: tuple[Rung, ...], in_order: bool) -> CostModel | None:
-        fits, device = [fit for rung in wanted for fit in self.of(rung, in_order).fits], self.device
+    def _made(self, considered: tuple[Rung, ...], in_order: bool) -> CostModel | None:
+        fits, device = [fit for rung in considered for fit in self.of(rung, in_order).fits], self.device
         return CostModel(fits, device.multiprocessors, device.shared_limit, self.fitted, in_order) if fits else None
 
 
@@ -99,20 +99,24 @@ class OfRung:
             There is no record that is legal on the device.
         """
         for content in self._tiers():
-            near = [one for one in content.records if _is_comparable(one, problem) and not self._violations(one.config)]
+            near = [
+                record
+                for record in content.records
+                if _is_comparable(record, problem) and not self._violations(record.config)
+            ]
             if near:
-                return min(near, key=lambda one: self._distance(one.problem, problem))
+                return min(near, key=lambda record: self._distance(record.problem, problem))
         limit = self._device.shared_limit
         raise ConfigError(
             f"no record of rung {self._rung.name} is legal with {limit} bytes of shared memory; name a config that is, "
             "or give a new rung its record by tools/add_generic_record.py"
         )
 
-    def _distance(self, known: Problem | None, problem: Problem) -> tuple[int, float]:
-        if known is None:
+    def _distance(self, recorded: Problem | None, problem: Problem) -> tuple[int, float]:
+        if recorded is None:
             return 1, math.inf
-        known, problem = with_swap_ab(self._rung, known), with_swap_ab(self._rung, problem)
-        return int(known.layout != problem.layout), octaves(known, problem)
+        recorded, problem = with_swap_ab(self._rung, recorded), with_swap_ab(self._rung, problem)
+        return int(recorded.layout != problem.layout), octaves(recorded, problem)
 
     def _violations(self, config: Config) -> list[Violation]:
         return self._rung.violations(config, self._device.shared_limit)
@@ -132,8 +136,8 @@ class OfRung:
     def _tier(self, arch: str, here: bool) -> Content:
         """Return the entries of a file for the rung that are of this very device, or that are not."""
         content = database.load(arch, None if arch == GENERIC else self._only)
-        records = tuple(one for one in content.records if self._holds(one, here))
-        curves = tuple(one for one in content.curves if self._holds(one, here))
+        records = tuple(record for record in content.records if self._holds(record, here))
+        curves = tuple(curve for curve in content.curves if self._holds(curve, here))
         return Content(arch, 0, records, curves)
 
     @cached_property
@@ -171,7 +175,7 @@ def fits_of(curves: Iterable[Curve]) -> tuple[Fit, ...]:
                 fits[config] = fit(curve)
             except ValueError as error:
                 warn(f"a curve of {curve.device} is left out: {error}")
-    return tuple(one for one in fits.values() if one is not None)
+    return tuple(fitted_curve for fitted_curve in fits.values() if fitted_curve is not None)
 
 
 def _legal_form(config: Config) -> Config:
@@ -189,5 +193,5 @@ def _sums_in_order(entry: Record | Curve) -> bool:
 
 def _is_comparable(record: Record, problem: Problem) -> bool:
     """Whether a record can stand for a problem: it is of one product, or of as many, and as symmetric."""
-    known = record.problem
-    return known is None or (known.batch in (1, problem.batch) and known.symmetric <= problem.symmetric)
+    recorded = record.problem
+    return recorded is None or (recorded.batch in (1, problem.batch) and recorded.symmetric <= problem.symmetric)

@@ -63,8 +63,8 @@ def chains_needed(K: int) -> int:
 
 def chains_of(config: Config) -> int:
     """Return how many chains a sum of a part of K has, if no partial accumulators are added."""
-    own = config.partial_accumulators if isinstance(config, SkinnyConfig) else 1
-    return config.sliced_k * own
+    per_group = config.partial_accumulators if isinstance(config, SkinnyConfig) else 1
+    return config.sliced_k * per_group
 
 
 @lru_cache(maxsize=_MOST_CONFIGS)
@@ -87,10 +87,10 @@ def _with_accumulators(config: PipelinedConfig, count: int) -> PipelinedConfig:
     return config.replace(PARTIAL_ACCUMULATORS=count)
 
 
-def add(ms: Floats, slowdown: Floats, most: Floats, wanted: Floats) -> Floats:
+def add(ms: Floats, slowdown: Floats, most: Floats, needed: Floats) -> Floats:
     """Return times with the partial accumulators that sums need: those without them, multiplied by `slowdown`.
 
-    A part of K has steps for `most` of them; `wanted` are as many as its sums need.
+    A part of K has steps for `most` of them; `needed` are as many as its sums need.
     """
-    several: Floats = np.where((wanted > 1.0) & (most >= 2.0), slowdown * ms, ms)
+    several: Floats = np.where((needed > 1.0) & (most >= 2.0), slowdown * ms, ms)
     return several

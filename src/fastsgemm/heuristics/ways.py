@@ -42,10 +42,10 @@ class Search:
     considered.
     """
 
-    def __init__(self, known: Knowledge, request: Request) -> None:
-        self._known, self._request = known, request
+    def __init__(self, data: Knowledge, request: Request) -> None:
+        self._data, self._request = data, request
         self._rung, self._in_order = request.rung, request.batch_invariant
-        self._multiprocessors = known.device.multiprocessors
+        self._multiprocessors = data.device.multiprocessors
 
     def ways(self, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()) -> Iterator[Choice]:
         """Yield the ways that were compared, the one to take first. C is row-major.
@@ -55,7 +55,7 @@ class Search:
         """
         request, rung = self._request, self._rung
         triangle = bool(request.sym) and (rung is None or rung.computes_triangles)
-        lying, (best, packed, added) = self._packed_or_not(a, b, c, extents, triangle, request.gram)
+        unpacked, (best, packed, added) = self._packed_or_not(a, b, c, extents, triangle, request.gram)
         if triangle and request.gram and not request.symmetric:
             problem = variants.dense_problem(a, b, c, extents=extents)
             pick = self.pick(problem)
@@ -68,7 +68,7 @@ class Search:
         else:
             yield _way(best, packed, added, triangle)
         if packed != NOTHING:
-            yield _way(lying, triangle=triangle)
+            yield _way(unpacked, triangle=triangle)
 
     def _packed_or_not(
         self, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...], triangle: bool, gram: bool
@@ -85,13 +85,13 @@ class Search:
             problem = variants.dense_problem(*pack(packed, a, b), c, extents=extents)
             products.append(self.product(replace(problem, symmetric=True) if triangle else problem, packed))
         picks = self.picks(products)
-        lying = picks[0]
-        best, least = (lying, NOTHING, 0.0), math.inf
+        unpacked = picks[0]
+        best, least = (unpacked, NOTHING, 0.0), math.inf
         for (packed, copying), pick in zip(added.items(), picks, strict=True):
             ms = comparable(pick.ms) + copying
-            if packed != NOTHING and lying.ms is not None and ms < min(least, lying.ms * _most(lying, pick)):
+            if packed != NOTHING and unpacked.ms is not None and ms < min(least, unpacked.ms * _most(unpacked, pick)):
                 best, least = (pick, packed, copying), ms
-        return lying, best
+        return unpacked, best
 
     def _packings(self, a: Operand, b: Operand, c: Operand, gram: bool) -> dict[Packed, float]:
         """Return the packings to consider, and what each adds to the time; they change how operands are read.
@@ -99,15 +99,15 @@ class Search:
         At half the rate of the quickest config, no copy takes more than a third of the time of the product. Of a Gram
         product, one copy serves both sides.
         """
-        model, fitted = self._known.model(READER), self._known.fitted
+        model, fitted = self._data.model(READER), self._data.fitted
         if model is None or not fitted.packing_bytes_per_ms:
             return {}
         limit = _MOST_SHARE * 4.0 * c.shape[0] * c.shape[1] * a.shape[1] / model.peak
         if fitted.packing_ms >= limit:
             return {}
         in_vain = [
-            one.how.trans is to.how.trans and one.width == to.width
-            for one, to in zip((a, b), pack(BOTH, a, b), strict=True)
+            operand.how.trans is copy.how.trans and operand.width == copy.width
+            for operand, copy in zip((a, b), pack(BOTH, a, b), strict=True)
         ]
         added_ms = {}
         for packed in (BOTH,) if gram else _PACKINGS:
@@ -135,21 +135,21 @@ class Search:
     def picks(self, products: Sequence[Product]) -> list[Pick]:
         """Return the config of each product: its record, else the least predicted time, else the nearest record."""
         picks = [self._exact(product) for product in products]
-        asked = [number for number, pick in enumerate(picks) if pick is None]
-        if not asked:
+        unrecorded = [number for number, pick in enumerate(picks) if pick is None]
+        if not unrecorded:
             return [pick for pick in picks if pick is not None]
-        widest = next((number for number in asked if products[number].narrow), asked[0])
-        model = self._known.model(*self._rungs(products[widest]), in_order=self._in_order)
+        widest = next((number for number in unrecorded if products[number].narrow), unrecorded[0])
+        model = self._data.model(*self._rungs(products[widest]), in_order=self._in_order)
         if model is not None:
-            table = model.predict([products[number] for number in asked])
-            for plane, number in enumerate(asked):
+            table = model.predict([products[number] for number in unrecorded])
+            for plane, number in enumerate(unrecorded):
                 picks[number] = table.best(plane)
         return [pick or self._nearest(product) for product, pick in zip(products, picks, strict=True)]
 
     def ranking(self, problem: Problem) -> list[Pick]:
         """Return each config that has a curve, the quickest first."""
         product = self.product(problem)
-        model = self._known.model(*self._rungs(product), in_order=self._in_order)
+        model = self._data.model(*self._rungs(product), in_order=self._in_order)
         return [] if model is None else model.predict([product]).ranking()
 
     def _rungs(self, product: Product) -> tuple[Rung, ...]:
@@ -159,14 +159,14 @@ class Search:
         if product.problem.symmetric or not self._in_order:
             return (READER, SKINNY) if product.narrow else (READER,)
         one_row = min(product.problem.M, product.problem.N) == 1
-        skinny = one_row and self._known.of(SKINNY_IN_ORDER, True).is_measured
+        skinny = one_row and self._data.of(SKINNY_IN_ORDER, True).is_measured
         return (SKINNY_IN_ORDER,) if skinny else (READER,)
 
     def _exact(self, product: Product) -> Pick | None:
         """Return the record of a problem, of several the quickest, unless it shares out a sum of few steps."""
         problem, best = product.problem, None
         for rung in self._rungs(product):
-            record = self._known.of(rung, self._in_order).exact(problem)
+            record = self._data.of(rung, self._in_order).exact(problem)
             if record is None or partial_accumulators.splits_few(rung, record.config, problem):
                 continue
             if best is None or comparable(record.ms) <= comparable(best.ms):
@@ -178,7 +178,7 @@ class Search:
         """Return the config of the nearest record, where no times are known: of two rungs the more special."""
         problem, picks = product.problem, []
         for rung in self._rungs(product):
-            record = self._known.of(rung, self._in_order).nearest(problem)
+            record = self._data.of(rung, self._in_order).nearest(problem)
             config = record.config
             if self._in_order:
                 faced = with_swap_ab(rung, problem)
@@ -186,9 +186,13 @@ class Search:
                 config = config if rung.narrow else config.replace(SPLIT_K=2 if few else 1)
                 config = rungs.in_order(config, problem.K)
             else:
-                config = partial_accumulators.shortened(config, problem.K, self._known.device.shared_limit)
+                config = partial_accumulators.shortened(config, problem.K, self._data.device.shared_limit)
             picks.append(Pick(rung, config, NEAREST, record))
-        whole = [one for one in picks if not partial_accumulators.splits_few(one.rung, one.config, problem)]
+        whole = [
+            selection
+            for selection in picks
+            if not partial_accumulators.splits_few(selection.rung, selection.config, problem)
+        ]
         return (whole or picks)[-1]
 
 
@@ -199,7 +203,7 @@ def pack(packed: Packed, a: Operand, b: Operand) -> tuple[Operand, Operand]:
 
 def packing_ms(fitted: Fitted, packed: Packed, a: Operand, b: Operand, c: Operand) -> float:
     """Return what packing adds to the predicted time in ms. C is row-major."""
-    floats = sum(one.shape[0] * one.shape[1] for chosen, one in zip(packed, (a, b), strict=True) if chosen)
+    floats = sum(operand.shape[0] * operand.shape[1] for copied, operand in zip(packed, (a, b), strict=True) if copied)
     ms = fitted.packing_ms * sum(packed) + 2 * ITEM * floats / fitted.packing_bytes_per_ms  # each is read and written
     if packed[1] and c.width < VECTOR:
         ms += ITEM * c.shape[0] * c.shape[1] / fitted.odd_store_bytes_per_ms

@@ -110,11 +110,11 @@ class Evaluator:
         self.stopwatch.close()
         self._memory.close()
         shared = set(self._opened.kernels.values())
-        tried = [each for each in self.gpu.kernels.values() if each not in shared]
+        tried = [loaded for loaded in self.gpu.kernels.values() if loaded not in shared]
         if tried:
             device.Event(LEGACY_STREAM).synchronize()  # after Ctrl-C one of them may still run
-        for each in tried:
-            each.unload()
+        for loaded in tried:
+            loaded.unload()
         self.gpu.kernels.clear()
         self._opened.forget_problems()
 
@@ -245,7 +245,7 @@ class Timer:
         ]
         named = resolve("fp16x3", config, "fp16x3", symmetric=self._problem.symmetric)
         request = of_call(named, (splits[0] is not None, splits[1] is not None))
-        addresses = tuple(0 if each is None else each.address for each in splits)
+        addresses = tuple(0 if operand is None else operand.address for operand in splits)
 
         def work(held: Any = splits) -> None:  # their memory is freed with them
             multiply(self._evaluator.gpu, LEGACY_STREAM, request, self._given, _ONE, _ZERO, addresses)
@@ -268,9 +268,9 @@ class Timer:
         if self._beside is None or isinstance(self.once(rung, config), str):
             return None
         try:
-            own = self._beside.error()
+            ours = self._beside.error()
             self._beside.work()
-            return own, self._beside.error()
+            return ours, self._beside.error()
         except Exception as error:  # either library may fail, for example for lack of memory for float64
             self._evaluator.survive(error)
             return None
@@ -307,8 +307,8 @@ def _launched(job: Job) -> Config:
 
 def _problem_of(arch: str, job: Job) -> Problem:
     """Return a problem that is computed by this variant of the kernel, of about the size of the check."""
-    wanted, config, symmetric = job.variant, _launched(job), bool(job.variant.sym)
-    M, N, K = _NARROW if job.rung.narrow else _GUARDED if wanted.guard else _CHECKED
+    variant, config, symmetric = job.variant, _launched(job), bool(job.variant.sym)
+    M, N, K = _NARROW if job.rung.narrow else _GUARDED if variant.guard else _CHECKED
     # Load widths depend on which extents are multiples of 4 or 2: vec_a on K (or M if A is column-major), vec_b on
     # N (or K), vec_c on N.
     # For variants that peel no end of K, or of a part of it.
@@ -318,11 +318,11 @@ def _problem_of(arch: str, job: Job) -> Problem:
             for n in (N, N + 1, N + 2):
                 for k in (many, many - 1, many - 2):
                     n = m if symmetric else n
-                    computed = Problem(m, n, k, wanted.layout, _PRODUCTS if wanted.batched else 1, symmetric)
-                    problem = computed.transposed if wanted.trans_c else computed
-                    if job_of(arch, job.rung, config, problem).variant == wanted:
+                    computed = Problem(m, n, k, variant.layout, _PRODUCTS if variant.batched else 1, symmetric)
+                    problem = computed.transposed if variant.trans_c else computed
+                    if job_of(arch, job.rung, config, problem).variant == variant:
                         return problem
-    raise ValueError(f"no problem with dense operands is computed by {wanted}")
+    raise ValueError(f"no problem with dense operands is computed by {variant}")
 
 
 def _tools() -> Tools:

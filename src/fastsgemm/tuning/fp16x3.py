@@ -36,7 +36,7 @@ Time = Callable[[TileConfig, Problem, Split], float]  # returns the microseconds
 
 _NEITHER, _BOTH = (False, False), (True, True)
 _SMALL = Problem(64, 16, 256, "NT")  # takes what its kernels take; one splits both operands, on every device
-_LYING = {"direct": DTYPES["bf16xbf16"], "mixed": DTYPES["f32xbf16"]}  # by the part of `Rates` that it is timed for
+_UNSPLIT = {"direct": DTYPES["bf16xbf16"], "mixed": DTYPES["f32xbf16"]}  # by the part of `Rates` that it is timed for
 _LONG = 8192  # lines and steps of k of an operand that is split, and steps of one that is read
 _READ = 32768  # lines of that: so many that its beginning and end hardly count
 _NARROW = 128  # lines of the other operand
@@ -55,7 +55,7 @@ def measure(device: DeviceInfo, tools: Tools, time: Time) -> Rates:
     before, within = (time(first.config, _SMALL, split) for split in (_NEITHER, _BOTH))
     launch, fitted = _tiles(device, tiles, time, first)
     times = Times(launch, max(_LEAST, within - before), math.inf, math.inf, math.inf, math.inf, 0.0)
-    known = Rates(
+    rates = Rates(
         device=device.name,
         multiprocessors=device.multiprocessors,
         times=times,
@@ -65,18 +65,18 @@ def measure(device: DeviceInfo, tools: Tools, time: Time) -> Rates:
         **asdict(tools),
     )
     tile = next(tile for tile in fitted if tile.serves(_ADDED.K, device.shared_limit))
-    for name, dtypes in _LYING.items():
+    for name, dtypes in _UNSPLIT.items():
         if (part := getattr(shipped, name)) is not None:
             launch, fitted = _tiles(device, part.tiles, time, part.tiles[0], dtypes)
-            known = replace(known, **{name: Direct(launch, math.inf, fitted)})
-            rate = _read_rate(known, fitted, time, dtypes)
-            known = replace(known, **{name: Direct(launch, rate, fitted)})
-    known = _with(known, reduce_tb_s=_reduction_rate(known, tile, time))
-    known = _with(known, mirrored=_mirrored(known, tile, time))
-    known = _with(known, split_rows_tb_s=_split_rate(known, tile, "NN", time))
-    known = _with(known, split_columns_tb_s=_split_rate(known, tile, "TN", time))
-    known = _with(known, read_tb_s=_read_rate(known, known.tiles, time))
-    return _rounded(known)
+            rates = replace(rates, **{name: Direct(launch, math.inf, fitted)})
+            rate = _read_rate(rates, fitted, time, dtypes)
+            rates = replace(rates, **{name: Direct(launch, rate, fitted)})
+    rates = _with(rates, reduce_tb_s=_reduction_rate(rates, tile, time))
+    rates = _with(rates, mirrored=_mirrored(rates, tile, time))
+    rates = _with(rates, split_rows_tb_s=_split_rate(rates, tile, "NN", time))
+    rates = _with(rates, split_columns_tb_s=_split_rate(rates, tile, "TN", time))
+    rates = _with(rates, read_tb_s=_read_rate(rates, rates.tiles, time))
+    return _rounded(rates)
 
 
 def _tiles(
@@ -88,8 +88,8 @@ def _tiles(
     return launch, tuple(_fitted(device, tile, time, launch, dtypes) for tile in tiles)
 
 
-def _with(known: Rates, **times: float) -> Rates:
-    return replace(known, times=replace(known.times, **times))
+def _with(rates: Rates, **times: float) -> Rates:
+    return replace(rates, times=replace(rates.times, **times))
 
 
 def _fitted(device: DeviceInfo, tile: Tile, time: Time, launch: float, dtypes: Dtypes) -> Tile:
@@ -139,35 +139,38 @@ def _problems_of(device: DeviceInfo, tile: Tile, dtypes: Dtypes) -> Iterator[Pro
         yield Problem(M, N, K, "NN" if dtypes.are_float32 else "NT", dtypes=dtypes)
 
 
-def _reduction_rate(known: Rates, tile: Tile, time: Time) -> float:
+def _reduction_rate(rates: Rates, tile: Tile, time: Time) -> float:
     config = tile.config.replace(SPLIT_K=_PARTS)
-    rest = _predicted_us(known, tile, config, _ADDED)
+    rest = _predicted_us(rates, tile, config, _ADDED)
     moved = ITEM * _ADDED.M * _ADDED.N * (_PARTS + 1)
     return _rate(moved, time(config, _ADDED, _NEITHER) - rest)
 
 
-def _mirrored(known: Rates, tile: Tile, time: Time) -> float:
+def _mirrored(rates: Rates, tile: Tile, time: Time) -> float:
     """Return the times of `tile_us` that the transposed store takes."""
     M, N, K = _SYMMETRIC.M, _SYMMETRIC.N, _SYMMETRIC.K
-    t = geometry.tiling(tile.config, M, N, K, False, known.multiprocessors, Sym.BOTH)
-    rest = heuristics.predicted_us(known, tile, t, _SYMMETRIC, _NEITHER, known.multiprocessors)
+    t = geometry.tiling(tile.config, M, N, K, False, rates.multiprocessors, Sym.BOTH)
+    rest = heuristics.predicted_us(rates, tile, t, _SYMMETRIC, _NEITHER, rates.multiprocessors)
     us = time(tile.config, _SYMMETRIC, _NEITHER) - rest
-    return max(_LEAST, us / (-(-t.works // known.multiprocessors) * tile.tile_us))
+    return max(_LEAST, us / (-(-t.works // rates.multiprocessors) * tile.tile_us))
 
 
-def _split_rate(known: Rates, tile: Tile, layout: str, time: Time) -> float:
+def _split_rate(rates: Rates, tile: Tile, layout: str, time: Time) -> float:
     problem = Problem(_LONG, _NARROW, _LONG, layout)
     before, within = (time(tile.config, problem, split) for split in (_NEITHER, (True, False)))
-    return _rate(2 * ITEM * _LONG * _LONG, within - before - known.times.kernel_us)
+    return _rate(2 * ITEM * _LONG * _LONG, within - before - rates.times.kernel_us)
 
 
-def _read_rate(known: Rates, tiles: Sequence[Tile], time: Time, dtypes: Dtypes = FLOAT32) -> float:
+def _read_rate(rates: Rates, tiles: Sequence[Tile], time: Time, dtypes: Dtypes = FLOAT32) -> float:
     """Return the rate at which the narrowest tile reads on one column of tiles, where that takes longest."""
-    tile = min((one for one in tiles if one.serves(_LONG, sys.maxsize)), key=lambda one: one.config.BN)
+    tile = min(
+        (candidate for candidate in tiles if candidate.serves(_LONG, sys.maxsize)),
+        key=lambda candidate: candidate.config.BN,
+    )
     config = tile.config.replace(SPLIT_K=2)
     problem = Problem(_READ, config.BN, _LONG, "NN" if dtypes.are_float32 else "NT", dtypes=dtypes)
     idle = replace(tile, step_us=0.0, tile_us=0.0)
-    rest, computed = (_predicted_us(known, one, config, problem) for one in (idle, tile))
+    rest, computed = (_predicted_us(rates, timed, config, problem) for timed in (idle, tile))
     norm = heuristics.OVERLAP
     both, computing = max(_LEAST, time(config, problem, _NEITHER) - rest), computed - rest
     reading = max(_LEAST**norm, both**norm - computing**norm) ** (1 / norm)
@@ -175,9 +178,9 @@ def _read_rate(known: Rates, tiles: Sequence[Tile], time: Time, dtypes: Dtypes =
     return _rate(moved, reading)
 
 
-def _predicted_us(known: Rates, tile: Tile, config: TileConfig, problem: Problem) -> float:
-    t = geometry.tiling(config, problem.M, problem.N, problem.K, False, known.multiprocessors)
-    return heuristics.predicted_us(known, tile, t, problem, _NEITHER, known.multiprocessors)
+def _predicted_us(rates: Rates, tile: Tile, config: TileConfig, problem: Problem) -> float:
+    t = geometry.tiling(config, problem.M, problem.N, problem.K, False, rates.multiprocessors)
+    return heuristics.predicted_us(rates, tile, t, problem, _NEITHER, rates.multiprocessors)
 
 
 def _rate(moved: float, us: float) -> float:
@@ -185,18 +188,18 @@ def _rate(moved: float, us: float) -> float:
     return 1e-6 * moved / max(_LEAST, us)
 
 
-def _rounded(known: Rates) -> Rates:
+def _rounded(rates: Rates) -> Rates:
     """Return the same with the digits that mean something."""
-    times = Times(**{name: _digits(value) for name, value in asdict(known.times).items()})
-    lying = {
+    times = Times(**{name: _digits(value) for name, value in asdict(rates.times).items()})
+    unsplit = {
         name: Direct(_digits(part.launch_us), _digits(part.read_tb_s), _with_digits(part.tiles))
-        for name in _LYING if (part := getattr(known, name)) is not None
+        for name in _UNSPLIT if (part := getattr(rates, name)) is not None
     }  # fmt: skip
-    return replace(known, times=times, tiles=_with_digits(known.tiles), **lying)
+    return replace(rates, times=times, tiles=_with_digits(rates.tiles), **unsplit)
 
 
 def _with_digits(tiles: Sequence[Tile]) -> tuple[Tile, ...]:
-    return tuple(replace(one, step_us=_digits(one.step_us), tile_us=_digits(one.tile_us)) for one in tiles)
+    return tuple(replace(tile, step_us=_digits(tile.step_us), tile_us=_digits(tile.tile_us)) for tile in tiles)
 
 
 def _digits(value: float) -> float:

@@ -14,10 +14,10 @@ from fastsgemm.errors import ArgumentError, RecordError
 def refuse_same(options: argparse.Namespace, written: Sequence[str], read: Sequence[str] = ()) -> None:
     """Raise `ArgumentError` if a file that one of these options writes is named by another one, too."""
     given = [(name, path) for name in (*written, *read) if (path := getattr(options, name))]
-    for (one, path), (other, second) in combinations(given, 2):
-        same = path.resolve() == second.resolve() or (path.exists() and second.exists() and path.samefile(second))
-        if one in written and same and (path.is_file() or not path.exists()):
-            raise ArgumentError(f"--{one} and --{other} name the same file, {path}")
+    for (name, first), (second_name, second) in combinations(given, 2):
+        same = first.resolve() == second.resolve() or (first.exists() and second.exists() and first.samefile(second))
+        if name in written and same and (first.is_file() or not first.exists()):
+            raise ArgumentError(f"--{name} and --{second_name} name the same file, {first}")
 
 
 def refuse_ignored(options: argparse.Namespace, mode: str, ignored: Sequence[str]) -> None:

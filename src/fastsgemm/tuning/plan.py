@@ -40,10 +40,12 @@ class RunPlan:
         would take too much of its time.
         """
         if not self.problems:
-            return tuple(one for one in space.problems if one.batch == 1) if self.quick else space.problems
+            return tuple(problem for problem in space.problems if problem.batch == 1) if self.quick else space.problems
         rung = rungs.find(space.rung)
         suited = tuple(
-            one for one in self.problems if rung.suits(one.M, one.N) and (one.batch == 1 or rung in rungs.DEFAULTS)
+            problem
+            for problem in self.problems
+            if rung.suits(problem.M, problem.N) and (problem.batch == 1 or rung in rungs.DEFAULTS)
         )
         return suited if len(self.spaces) > 1 else self.problems
 
@@ -109,7 +111,7 @@ def plan_run(
     everything = not chosen and rung is None and not quick
     rates = everything and supported(device_info.arch)
     plan = RunPlan(device_info, chosen, _spaces(rung, quick), quick, rates)
-    return replace(plan, spaces=tuple(one for one in plan.spaces if plan.of(one)))
+    return replace(plan, spaces=tuple(space for space in plan.spaces if plan.of(space)))
 
 
 def _problem(shape: str | Sequence[int] | Problem) -> Problem:
@@ -132,7 +134,7 @@ def _each(values: Any) -> Iterator[Any]:
 
 def _spaces(rung: str | int | Rung | None, quick: bool) -> tuple[Space, ...]:
     if rung is None:
-        return tuple(SPACES[one.name] for one in rungs.DEFAULTS) if quick else tuple(SPACES.values())
+        return tuple(SPACES[default.name] for default in rungs.DEFAULTS) if quick else tuple(SPACES.values())
     name = rungs.find(rung).name
     if name not in SPACES:
         raise ConfigError(f"rung {name} has no search space; the rungs that can be tuned are {', '.join(tunable())}")

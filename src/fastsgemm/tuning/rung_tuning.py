@@ -169,7 +169,7 @@ class RungTuning:
         if self._largest and problem.flops >= _LONG_FLOPS and alone:
             few = list(dict.fromkeys(map(base_config, self._largest.times)))[:_LONG_TRIES]
         worthy = [c for c in self._space.distinct(few, problem) if self._space.worth_trying(c, problem)] or few
-        tried = [other for config in worthy for other in self._with_each_split(base_config(config), problem)]
+        tried = [divided for config in worthy for divided in self._with_each_split(base_config(config), problem)]
         if self._plan.quick and not self._plan.problems:  # compiling a few more kernels would leave cores idle
             tried = [c for c in tried if self._sweep.works(self._job(c, problem))] or tried[:1]
         result = self._search(problem, [*tried, *self._known(problem)], "decide", effort)
@@ -277,12 +277,12 @@ class RungTuning:
             curves = calibrated(curves, others, measure, self._limit, self._fitted)
             self._outcome.complete &= not self._sweep.late
         late = self._sweep.late
-        own = [
+        stored = [
             curve
             for curve in database.load(self._arch).curves
             if (curve.rung, curve.device, curve.config.segment) == (self._rung.name, self._plan.device.name, 0)
         ]
-        more = sum(len(c.times) for c in curves) - sum(len(c.times) for c in own)
+        more = sum(len(c.times) for c in curves) - sum(len(c.times) for c in stored)
         # Where the time is up, the last curves may lack their calibration, so as many points are not enough.
         if more > 0 or (not late and (more == 0 or not self._plan.quick)):
             self._outcome.curves += curves
@@ -295,10 +295,10 @@ class RungTuning:
         """
         quick, sweep = self._plan.quick, self._sweep
         needed = {config: self._curve_kernels(config) for config in configs}
-        known = (self._job(config, p) for p in others if quick for config in self._known(p))
-        wanted = [job for config in configs for job in (*needed[config], *(self._job(config, p) for p in others))]
+        in_use = (self._job(config, p) for p in others if quick for config in self._known(p))
+        needed_jobs = [job for config in configs for job in (*needed[config], *(self._job(config, p) for p in others))]
         with sweep.within(_QUICK_KERNELS if quick else 1.0):
-            ready = sweep.prepare((*known, *wanted), in_order=True)
+            ready = sweep.prepare((*in_use, *needed_jobs), in_order=True)
         measurable = []
         for config, jobs in needed.items():
             if all(ready.get(job, "") is None for job in jobs):
@@ -312,15 +312,19 @@ class RungTuning:
         """Return the curves of the configs that no problem fails on, as far as the time allows."""
         sweep = self._sweep
         repeats = _QUICK_REPEATS if self._plan.quick else _CURVE_REPEATS
-        problems = [each.problems(self._plan.quick) for each in measurable]
+        problems = [curve_problems.problems(self._plan.quick) for curve_problems in measurable]
         sweep.progress.begin("time", repeats * sum(map(len, problems)))
         curves = []
-        for each, asked in zip(measurable, problems, strict=True):
-            times = [(p, ms) for p in asked if (ms := sweep.measure(p, self._rung, each.config, repeats))]
-            if len(times) < len(asked):  # the time is up, or the config fails on a problem
+        for curve_problems, problems_of_curve in zip(measurable, problems, strict=True):
+            times = [
+                (p, ms)
+                for p in problems_of_curve
+                if (ms := sweep.measure(p, self._rung, curve_problems.config, repeats))
+            ]
+            if len(times) < len(problems_of_curve):  # the time is up, or the config fails on a problem
                 self._outcome.complete &= not sweep.late
                 continue
-            curves.append(self._curve(each, times))
+            curves.append(self._curve(curve_problems, times))
         return curves
 
     def _curve(self, measured: CurveProblems, times: Sequence[tuple[Problem, float]]) -> Curve:
@@ -352,4 +356,4 @@ class RungTuning:
         problem = problems_of(config, 1, self._plan.device.multiprocessors).problems()[0]
         seldom = self._plan.quick or partial_accumulators.chains_of(config) >= _MANY_CHAINS
         several = None if seldom else partial_accumulators.accumulating(config, self._limit)
-        return [self._job(one, problem) for one in (config, several) if one is not None]
+        return [self._job(resident, problem) for resident in (config, several) if resident is not None]

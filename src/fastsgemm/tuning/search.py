@@ -103,8 +103,8 @@ class Sweep:
         Return for each kernel that was tried, now or before, None or the reason of its failure. Kernels that the
         deadline left out are missing.
         """
-        wanted = list(dict.fromkeys(jobs))
-        new = [job for job in wanted if job not in self._ready and not self._failed_before(job)]
+        distinct = list(dict.fromkeys(jobs))
+        new = [job for job in distinct if job not in self._ready and not self._failed_before(job)]
         with self.within(_PREPARATION):
             # In random order, so that kernels of all kinds are compiled before the time is up.
             compiled = self._compiled(new if in_order else random.Random(_SEED).sample(new, len(new)))
@@ -119,7 +119,7 @@ class Sweep:
                 self.settle(job, str(error))
                 raise
             self.progress.step()
-        return {job: self._ready[job] for job in wanted if job in self._ready}
+        return {job: self._ready[job] for job in distinct if job in self._ready}
 
     def works(self, job: Job) -> bool:
         """Whether this kernel was compiled and passed its check."""
@@ -145,18 +145,18 @@ class Sweep:
 
         In the checkpoint, the label tells the measurements from those of other searches on the same problem.
         """
-        wanted = list(dict.fromkeys(candidates))
-        jobs = {config: job_of(self.evaluator.device.arch, rung, config, problem) for config in wanted}
+        distinct = list(dict.fromkeys(candidates))
+        jobs = {config: job_of(self.evaluator.device.arch, rung, config, problem) for config in distinct}
         prepared = self.prepare(jobs.values())
-        known = {config: prepared[job] for config, job in jobs.items() if job in prepared}
-        failures = {config: reason for config, reason in known.items() if reason is not None}
-        working = [config for config, reason in known.items() if reason is None]
+        compiled = {config: prepared[job] for config, job in jobs.items() if job in prepared}
+        failures = {config: reason for config, reason in compiled.items() if reason is not None}
+        working = [config for config, reason in compiled.items() if reason is None]
         try:
             trial = _Trial(self, problem, rung, failures)
         except DeviceMemoryError as error:  # the operands do not fit on the device
-            return Result(problem, {}, dict.fromkeys(wanted, str(error)), None, complete=True)
+            return Result(problem, {}, dict.fromkeys(distinct, str(error)), None, complete=True)
         cublas_ms = trial.time_in_rounds(working, label, effort)
-        complete = len(known) == len(wanted) and not trial.cut
+        complete = len(compiled) == len(distinct) and not trial.cut
         return Result(problem, trial.ranking, failures, cublas_ms, complete)
 
     def measure(self, problem: Problem, rung: Rung, config: Config, repeats: int) -> float | None:

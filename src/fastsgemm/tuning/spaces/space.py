@@ -96,7 +96,7 @@ def _configs_of_any_device(space: Space) -> tuple[Config, ...]:
     Shared memory is unlimited here.
     """
     rung = rungs.find(space.rung)
-    drawn = (rung.config(**each) for each in _combinations(space.grid) if space.worth_making(each))
+    drawn = (rung.config(**combination) for combination in _combinations(space.grid) if space.worth_making(combination))
     return (*space.picked, *(one for one in drawn if not rung.violations(one, sys.maxsize) and _sensible(space, one)))
 
 
