@@ -40,7 +40,7 @@ ROOMS = {
     "measure": "stopwatch, cuBLAS to compare with, the ladder and the benchmark, timed or simulated, and their reports",
     "tuning": "search, check, time and store configs; opens a device and tunes an unknown one",
     "host": "`sgemm` for arrays in host memory",
-    "switches": "what PyTorch's and JAX's switches share: when one is on, and a user's program run with one on",
+    "switches": "what PyTorch's and JAX's switches share: when one is on, its report, and a program run with it",
     "torch": "the operator in PyTorch, and the switch that replaces PyTorch's own products",
     "jax": "`sgemm` in code that JAX traces, and the switch that replaces JAX's own products",
     "gemm": "`sgemm`, the public function",
