@@ -35,6 +35,11 @@ class Sym(IntEnum):
         """The same elements as those of C^T."""
         return {Sym.LOWER: Sym.UPPER, Sym.UPPER: Sym.LOWER}.get(self, self)
 
+    @property
+    def of_parts(self) -> Sym:
+        """What is stored of the sums over a part of K: what adds the parts up stores both triangles."""
+        return Sym.LOWER if self else self
+
 
 class DType(IntEnum):
     """The type of an operand's elements: the constants TYPE_A and TYPE_B of the kernels, see ``device/element.cuh``."""

@@ -13,12 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fastsgemm.call import half
+from fastsgemm.call.epilogue import Epilogue
 from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
-from fastsgemm.call.reduction import add_reduction
 from fastsgemm.call.splitting import Pairs, Unsplit, add_split, maxima_bytes, pairs_at
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry import fp16x3 as geometry
-from fastsgemm.geometry.batch import Batch
 from fastsgemm.geometry.fp16x3 import SplitArrays, Tiling
 from fastsgemm.geometry.layout import Pair, line_vector
 from fastsgemm.geometry.matrix import Address, Base, Matrix
@@ -65,21 +64,13 @@ def add_product(
         sym = sym.transposed
     if b.is_transpose_of(a):  # the pairs of one are those of the other
         places = [places[0] or places[1]] * 2
-    _add_scale(draft, sym, c, source)
+    Epilogue(draft, c, source, sym, parts=0).add_reduction(draft, when=When.READS_NOTHING)
     for index in draft.in_turn(np.ndindex(c.extents)):
         one_a, one_b, one_c = (each.at(index) for each in (a, b, c))
         if choice.direct:
             half.add_product(draft, choice, sym, one_a, one_b.transposed, one_c, source and source.at(index))
             continue
         _Builder(draft, choice, sym, one_a, one_b.transposed, one_c, source and source.at(index)).add(places)
-
-
-def _add_scale(draft: Draft, sym: Sym, c: Matrix, source: Matrix | None) -> None:
-    """Add C <- beta * C, or beta times the source, for what has nothing to multiply: the sum of no parts."""
-    nothing = (0,) * len(c.extents)
-    last = Batch(c.extents, nothing, nothing, c.steps).with_source(source)
-    counts = (*c.rows_and_columns, 0)
-    add_reduction(draft, counts, None, c, c.inner_strides, last, sym, when=When.READS_NOTHING)
 
 
 class _Target(NamedTuple):

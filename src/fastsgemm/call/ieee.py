@@ -1,8 +1,4 @@
-"""One product by kernels of precision ``ieee``.
-
-With split-K, each part of K writes its partial sums to workspace, and a second kernel adds them up, see
-`fastsgemm.call.reduction`.
-"""
+"""One product by kernels of precision ``ieee``."""
 
 from __future__ import annotations
 
@@ -10,11 +6,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from fastsgemm.call import packing
-from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
-from fastsgemm.call.reduction import add_reduction
+from fastsgemm.call.epilogue import Epilogue
+from fastsgemm.call.plan import Argument, Draft, Scalar, When
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.layout import ITEM, row_major
 from fastsgemm.geometry.matrix import Matrix, Operand
 from fastsgemm.geometry.variants import Call
 from fastsgemm.heuristics import database
@@ -23,8 +18,6 @@ from fastsgemm.heuristics.ways import pack
 from fastsgemm.jit.source import rung_spec
 from fastsgemm.problem import Sym
 from fastsgemm.rungs import Rung
-
-_ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 
 def add_product(
@@ -72,35 +65,24 @@ def _add_launches(draft: Draft, rung: Rung, config: Config, call: Call, a: Matri
     """Add the launch of a rung's kernel and, where K is split, of the one that adds the parts up."""
     call = variants.call_with_swap_ab(rung, call)
     if call.swap_ab:
-        a, b = b, a
+        a, b, c = b, a, c.transposed
     problem = call.problem
     parts, chunk = grid.split(config, problem.K)
-    M, N, parts_apart = np.int32(problem.M), np.int32(problem.N), problem.M * problem.N
     variant = variants.variant_for(rung, call, config, database.fitted(draft.traits.arch).peeled_tiles)
     blocks = (grid.blocks(config, problem), *call.batch.grid)
-    alpha: Argument = Scalar.ALPHA
-    beta: Argument = Scalar.BETA
-    last: Argument
-    if parts > 1:  # alpha and beta are for the sum
-        alpha, beta, ldc = _ONE, _ZERO, problem.N
-        count = parts * parts_apart * call.batch.count
-        sums = Matrix(draft.reserve(ITEM * count, "the partial sums of split-K"), (count,), (1,), name="W")
-        sums_apart = row_major(call.batch.extents, size=parts * parts_apart)
-        written, last = Write(sums, not call.sym), replace(call.batch, c=sums_apart)
-    else:
-        written, ldc = Write(c, not call.sym.leaves_one, beta_read(call.source)), call.ldc
-        last = call.batch.with_source(call.source)
+    epilogue = Epilogue(draft, c, call.source, call.sym, parts)
     of_parts: list[Argument] = []
     if rung.splits:
-        of_parts = [np.int32(chunk), parts_apart]
+        of_parts = [np.int32(chunk), epilogue.part_stride]
         if isinstance(config, PipelinedConfig):
             of_parts.append(np.int32(grid.chain(config, problem.K)))
     draft.add(
         rung_spec(rung, config, variant), blocks, config.threads,
-        (M, N, Scalar.STEPS, alpha, a, call.lda, b, call.ldb, beta, written.matrix, ldc, *of_parts, last),
-        writes=(written,), shared_bytes=config.shared_bytes,
+        (
+            np.int32(problem.M), np.int32(problem.N), Scalar.STEPS, epilogue.alpha, a, call.lda, b, call.ldb,
+            epilogue.beta, epilogue.matrix, epilogue.ld, *of_parts,
+            replace(call.batch, c=epilogue.steps).with_source(epilogue.source),
+        ),
+        writes=(epilogue.write,), shared_bytes=config.shared_bytes,
     )  # fmt: skip
-    if parts > 1:
-        batch = replace(call.batch, a=sums_apart).with_source(call.source)
-        counts, in_order = (problem.M, problem.N, parts), config.segment > 0
-        add_reduction(draft, counts, sums, c, call.strides_c, batch, call.sym, in_order, early=True)
+    epilogue.add_reduction(draft, in_order=config.segment > 0)

@@ -133,8 +133,7 @@ def variant_for(rung: Rung, call: Call, config: Config, peeled_tiles: int) -> Va
     widths = (v.vec_a, v.vec_b) if rung.pairs else (_without_pairs(v.vec_a), _without_pairs(v.vec_b))
     vec_c, trans_c, source, sym = _without_pairs(v.vec_c), v.trans_c, v.source, call.sym
     if rung.splits and split(config, call.problem.K)[0] > 1:  # it writes to workspace, row by row
-        vec_c, trans_c, source = 1 if call.problem.N % 4 else 4, False, 0
-        sym = Sym.LOWER if sym else sym  # what adds the parts up stores both triangles
+        vec_c, trans_c, source, sym = 1 if call.problem.N % 4 else 4, False, 0, sym.of_parts
     if rung.single_stores:
         vec_c = 1
     guard = rung.guarded and (call.problem.M < config.BM or call.problem.N < config.BN)
