@@ -220,6 +220,22 @@ void test_apart() {
     CHECK(!apart(63, 32, 0) && !apart(-63, 32, 0) && !apart(64, 31, 0) && !apart(64, -31, 0));
 }
 
+void test_addresses() {
+    Plan plan = *make_plan(0, 16, 64);
+    const auto can_address = [&](uint64_t a, uint64_t b) {
+        Values values;
+        values.address[Values::A] = a;
+        values.address[Values::B] = b;
+        return plan.can_address(values);
+    };
+    constexpr uint64_t END = uint64_t{1} << 48;
+    plan.address_bits = 48;
+    CHECK(can_address(END - 1, 0) && can_address(0, END - 1));
+    CHECK(!can_address(END, 0) && !can_address(0, END));
+    plan.address_bits = 64;
+    CHECK(can_address(~uint64_t{0}, ~uint64_t{0}));
+}
+
 void test_contexts() {
     const auto plan = make_plan(1, 16, 64);
     int green = 0;
@@ -324,8 +340,8 @@ void test_threads() {
 }  // namespace
 
 int main() {
-    for (const auto test :
-         {test_key, test_scalars, test_apart, test_contexts, test_refusals, test_table, test_threads})
+    for (const auto test : {test_key, test_scalars, test_apart, test_addresses, test_contexts, test_refusals,
+                            test_table, test_threads})
         test();
     return failures == 0 ? 0 : 1;
 }
