@@ -57,6 +57,7 @@ from fake_driver import FakeDriver  # noqa: E402
 COUNT = 5000  # products a device
 DEVICES = {"H200": "NVIDIA H200", "H100": "NVIDIA H100 80GB HBM3", "A100": "NVIDIA A100-SXM4-40GB", "T4": "Tesla T4"}
 RUNGS = (*range(1, 12), "skinny_in_order")
+CONFIGS = {rung.name: rung.config for rung in fastsgemm.RUNGS}
 PRECISE, IN_ORDER, SYMMETRIC = {"precision": "fp16x3"}, {"batch_invariant": True}, {"symmetric": True}
 MODES: tuple[dict[str, Any], ...] = (
     {}, {}, {"precision": "ieee"}, PRECISE, PRECISE, IN_ORDER, SYMMETRIC, SYMMETRIC | PRECISE, SYMMETRIC | IN_ORDER,
@@ -69,26 +70,19 @@ REAL = SimpleNamespace(**vars(nvrtc))
 ERRORS = (TypeError, ValueError, RuntimeError)
 
 
-class Array:
-    """A device array without memory."""
+def array(place: int, shape: Sequence[int], strides: Sequence[int], dtype: str = "float32") -> SimpleNamespace:
+    """Return a device array without memory, as `sgemm` and `Recorder` take it."""
+    return SimpleNamespace(
+        ptr=place, shape=tuple(shape), strides=tuple(strides), dtype=dtype, device_id=0, readonly=False,
+        __dlpack__=None, __dlpack_device__=lambda: (2, 0),  # CUDA
+    )  # fmt: skip
 
-    def __init__(self, place: int, shape: Sequence[int], strides: Sequence[int], dtype: str = "float32") -> None:
-        self.ptr, self.shape, self.strides, self.dtype = place, tuple(shape), tuple(strides), dtype
-        self.device_id, self.readonly = 0, False
 
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 2, 0  # CUDA
-
-    def __dlpack__(self) -> None:
-        """Say to `sgemm` that this is an array; `Recorder` reads it."""
-
-    @property
-    def T(self) -> Array:
-        turned = ((*each[:-2], each[-1], each[-2]) for each in (self.shape, self.strides))
-        return Array(self.ptr, *turned, self.dtype)
-
-    def __str__(self) -> str:
-        return f"{self.dtype}{list(self.shape)}/{list(self.strides)}@{self.ptr % 16}".replace(" ", "")
+def written(value: Any) -> str:
+    """Return an array, a number or what else a call is given, as text."""
+    if not isinstance(value, SimpleNamespace):
+        return str(value)
+    return f"{value.dtype}{list(value.shape)}/{list(value.strides)}@{value.ptr % 16}".replace(" ", "")
 
 
 class Recorder(FakeDriver):  # type: ignore[misc]  # tests have no types
@@ -99,10 +93,17 @@ class Recorder(FakeDriver):  # type: ignore[misc]  # tests have no types
 
     def __init__(self, device: str) -> None:
         super().__init__()
-        self.traits = fastsgemm.explain(64, 64, 64, device=device).device
         self.programs: dict[str, list[str]] = {}  # by digest: source, name and options
-        self.codes: list[str] = []
-        self.done: list[str] = []
+        self.codes: list[str] = []  # digests, of what is loaded
+        self.done: list[str] = []  # by the call
+        traits = fastsgemm.explain(64, 64, 64, device=device).device
+        major, minor = divmod(int(traits.arch.removeprefix("sm_")), 10)
+        known = {"MAJOR": major, "MINOR": minor, "OPTIN": traits.shared_limit, "COUNT": traits.multiprocessors}
+        self.cuInit = lambda flags: (0,)
+        self.cuDeviceGetCount = lambda: (0, 1)
+        self.cuDeviceGetName = lambda length, device: (0, traits.name.encode() + b"\0")
+        self.cuDeviceGetAttribute = lambda which, device: (0, known[which.name.rpartition("_")[2]])
+        self.cuMemFreeAsync = lambda address, handle: (0,)
         self.install(SimpleNamespace(setattr=setattr))
         utils.StridedMemoryView = SimpleNamespace(from_any_interface=lambda array, stream_ptr: array)
         nvrtc.nvrtcCreateProgram = lambda source, name, *headers: (0, [source.decode(), name.decode()])
@@ -119,31 +120,9 @@ class Recorder(FakeDriver):  # type: ignore[misc]  # tests have no types
         program[:] = [digest_of(repr(given)).encode()]
         return (0,)
 
-    def cuInit(self, flags: int) -> tuple[int]:
-        return (0,)
-
-    def cuDeviceGetCount(self) -> tuple[int, int]:
-        return 0, 1
-
-    def cuDeviceGetName(self, length: int, device: int) -> tuple[int, bytes]:
-        return 0, self.traits.name.encode() + b"\0"
-
-    def cuDeviceGetAttribute(self, which: Any, device: int) -> tuple[int, int]:
-        major, minor = divmod(int(self.traits.arch.removeprefix("sm_")), 10)
-        known = {
-            "MAJOR": major,
-            "MINOR": minor,
-            "OPTIN": self.traits.shared_limit,
-            "COUNT": self.traits.multiprocessors,
-        }
-        return 0, known[which.name.rpartition("_")[2]]
-
     def cuMemAllocFromPoolAsync(self, size: int, pool: Any, handle: int) -> tuple[int, int]:
         self.done.append(f"allocate {size}")
         return 0, (16 + len(self.done)) * APART
-
-    def cuMemFreeAsync(self, address: int, handle: int) -> tuple[int]:
-        return (0,)
 
     def cuLibraryLoadData(self, code: bytes, *options: Any) -> tuple[int, int]:
         self.codes.append(code.decode())
@@ -188,9 +167,8 @@ def draw(generator: random.Random) -> SimpleNamespace:
     pick = generator.choice
     mode, gram, tidy, layout = dict(pick(MODES)), pick([0] * 7 + [1]), pick([0, 1]), pick(["NN", "NT", "TN", "TT"])
     mode |= {"rung": pick(RUNGS)} if "rung" in mode else {}
-    M, N, K = (
-        max(1, int(2 ** generator.uniform(0, 13)) // step * step) for step in generator.choices([1, 2, 4, 16, 128], k=3)
-    )
+    steps = generator.choices([1, 2, 4, 16, 128], k=3)
+    M, N, K = (max(1, int(2 ** generator.uniform(0, 13)) // step * step) for step in steps)
     N = M if gram or "symmetric" in mode else N
     batch = pick([(), (), (), (), (pick([2, 3, 17, 300]),), (2, 3), (2, 1, 3, 2)])
     of_a = of_b = of_out = "float32"
@@ -198,7 +176,7 @@ def draw(generator: random.Random) -> SimpleNamespace:
         of_a, of_b, of_out = (pick([*TYPES]) for _ in range(3))
         of_b = of_a if "symmetric" in mode or pick([0, 1]) else of_b
 
-    def lay(place: int, shape: tuple[int, ...], turned: bool, dtype: str) -> Array:
+    def lay(place: int, shape: tuple[int, ...], turned: bool, dtype: str) -> SimpleNamespace:
         """Return an array somewhere: dense and aligned if it is `tidy`."""
         item, (*extents, rows, columns) = TYPES[dtype][1], shape
         padding, unit = (0, 1) if tidy else (pick([0, 0, 1, 2, 4, 32]), pick([1] * 9 + [2]))
@@ -209,27 +187,26 @@ def draw(generator: random.Random) -> SimpleNamespace:
         repeats = not tidy and place < 3 and pick([0, 0, 0, 1])
         address = place * APART + (0 if tidy else pick([0, 0, item, 2 * item]))
         steps = [0] * len(extents) if repeats else steps[1:]
-        return Array(address, shape, (*steps, *((unit, line) if turned else (line, unit))), dtype)
+        return array(address, shape, (*steps, *((unit, line) if turned else (line, unit))), dtype)
 
     a = lay(1, (*batch, M, K), layout[0] == "T", of_a)
-    b = a.T if gram else lay(2, (*(batch if pick([0, 1]) else ()), K, N), layout[1] == "T", of_b)
+    if gram:
+        b = array(a.ptr, (*batch, K, M), (*a.strides[:-2], *a.strides[:-3:-1]), a.dtype)
+        layout = "NT" if layout[0] == "N" else "TN"
+    else:
+        b = lay(2, (*(batch if pick([0, 1]) else ()), K, N), layout[1] == "T", of_b)
     C = lay(3, (*batch, M, N), not tidy and pick([0, 0, 1]), "float32")
     options = mode | {"alpha": pick([1.0, 1.0, 0.5, 0.0]), "beta": pick([0.0, 0.0, 1.0, 0.25]), "C": C}
     if not tidy and pick([0, 0, 0, 1]):
         options["out"] = lay(4, (*batch, M, N), pick([0, 0, 1]), of_out)
         options["C"] = C if options["beta"] else None
-    if gram:
-        layout = "NT" if layout[0] == "N" else "TN"
     dtypes = f"{TYPES[a.dtype][0]}x{TYPES[b.dtype][0]}"
     asked = mode | {"M": M, "N": N, "K": K, "layout": layout, "batch": math.prod(batch), "dtypes": dtypes}
     asked["symmetric"] = bool(gram or "symmetric" in mode)
-    names = [
-        "gram" * gram,
-        *(f"{name}={value}" for name, value in mode.items() if name != "rung"),
-        "rung" * ("rung" in mode),
-    ]
-    names += ["16-bit" * (dtypes != "f32xf32"), "batch" * bool(batch)]
-    return SimpleNamespace(operands=[a, b], options=options, asked=asked, mode="+".join(filter(None, names)) or "plain")
+    named = {"gram": gram} | {f"{name}={value}": name != "rung" for name, value in mode.items()}
+    named |= {"rung": "rung" in mode, "16-bit": dtypes != "f32xf32", "batch": batch}
+    name = "+".join(name for name, holds in named.items() if holds) or "plain"
+    return SimpleNamespace(operands=[a, b], options=options, asked=asked, mode=name)
 
 
 def products(device: str, part: int, parts: int, count: int) -> Iterator[str]:
@@ -237,8 +214,8 @@ def products(device: str, part: int, parts: int, count: int) -> Iterator[str]:
     recorder, ranked = Recorder(DEVICES[device]), {}
     for number in range(part, count, parts):
         case = draw(random.Random(f"{device} {number}"))
-        given = " ".join(f"{name}={value}" for name, value in case.options.items() if value is not None)
-        what = f"{device} {case.mode} {number}: {case.operands[0]} {case.operands[1]} {given}"
+        given = " ".join(f"{name}={written(value)}" for name, value in case.options.items() if value is not None)
+        what = f"{device} {case.mode} {number}: {' '.join(map(written, case.operands))} {given}"
         if number % 3 == 0 and "fp16x3" in what and case.asked["batch"] == 1 and device != "T4":
             side = number % 2
             case.operands[side] = fastsgemm.split(case.operands[side], "AB"[side])
@@ -254,14 +231,13 @@ def products(device: str, part: int, parts: int, count: int) -> Iterator[str]:
         text = f"{len(ways)} ways {digest_of(spelled(ways))} as text {digest_of(str(explanation))}"
         yield f"explain {what} -> {spelled(data)} {text}"
         if case.asked["batch"] == 1 and case.asked["dtypes"] == "f32xf32" and "batch_invariant" not in case.asked:
-            for way, shown in zip(explanation.ways, ways, strict=True):
-                problem = [case.asked[name] for name in "MNK"]
-                ranked.setdefault(
-                    f"{shown['rung']} {spelled(shown['constants'])}", (problem, shown["rung"], way.config)
-                )
+            for way in ways:
+                ranked.setdefault(f"{way['rung']} {spelled(way['constants'])}", (case.asked, way))
     if count == COUNT:
-        for text, ((M, N, K), rung, config) in ranked.items():
-            a, b, c = Array(APART, (M, K), (K, 1)), Array(2 * APART, (K, N), (N, 1)), Array(3 * APART, (M, N), (N, 1))
+        for text, (asked, way) in ranked.items():
+            M, N, K, rung = *(asked[name] for name in "MNK"), way["rung"]
+            a, b, c = array(APART, (M, K), (K, 1)), array(2 * APART, (K, N), (N, 1)), array(3 * APART, (M, N), (N, 1))
+            config = CONFIGS[rung].from_constants(way["constants"])
             launched = recorder.launched(fastsgemm.sgemm, a, b, C=c, rung=rung, config=config)
             yield f"call {device} config {M}x{N}x{K} {text} -> {launched}"
     one_each = {}
@@ -313,11 +289,7 @@ def interface() -> Iterator[str]:
     """Yield the public names, read from the sources because no environment has all libraries, and the help texts."""
     for module in ("fastsgemm", "fastsgemm.blas", "fastsgemm.torch", "fastsgemm.jax"):
         tree = parsed(module)
-        listed = [
-            each.value
-            for each in tree.body
-            if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "__all__"
-        ]
+        listed = [each.value for each in tree.body if isinstance(each, ast.Assign) and "__all__" in ast.unparse(each)]
         defined = [each.name for each in tree.body if isinstance(each, ast.FunctionDef) and each.name[0] != "_"]
         for name in ast.literal_eval(listed[0]) if listed else defined:
             yield f"api {module}.{name} -> {' '.join(signatures(module, name))}"
@@ -329,9 +301,13 @@ def interface() -> Iterator[str]:
 
 
 def parsed(module: str) -> ast.Module:
-    """Return the syntax tree of a module."""
+    """Return the syntax tree of a module, whose functions have no annotations."""
     place = ROOT.joinpath("src", *module.split("."))
-    return ast.parse((place / "__init__.py" if place.is_dir() else place.with_suffix(".py")).read_text("utf-8"))
+    tree = ast.parse((place / "__init__.py" if place.is_dir() else place.with_suffix(".py")).read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+    return tree
 
 
 def signatures(module: str, name: str) -> Iterator[str]:
@@ -341,24 +317,14 @@ def signatures(module: str, name: str) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and name in (each.asname or each.name for each in node.names):
             if str(node.module).startswith("fastsgemm"):
                 yield from signatures(str(node.module), name)
-        elif getattr(node, "name", None) == name and node in tree.body:
-            yield from described(module, node)
-
-
-def described(module: str, node: ast.AST) -> Iterator[str]:
-    """Yield the parameters of a function, without types, or the fields and methods of a class and of its bases."""
-    if isinstance(node, ast.FunctionDef):
-        for each in ast.walk(node.args):
-            if isinstance(each, ast.arg):
-                each.annotation = None
-        yield f"{node.name}({ast.unparse(node.args)})"
-    elif isinstance(node, ast.AnnAssign):
-        yield ast.unparse(node.target) + (f"={ast.unparse(node.value)}" if node.value else "")
-    elif isinstance(node, ast.ClassDef):
-        for base in node.bases:
-            yield from signatures(module, ast.unparse(base))
-        for each in node.body:
-            yield from (text for text in described(module, each) if text[0] != "_" or text.startswith("__init__"))
+        elif node in tree.body and getattr(node, "name", None) == name:
+            for base in getattr(node, "bases", ()):
+                yield from signatures(module, ast.unparse(base))
+            for each in [node] if isinstance(node, ast.FunctionDef) else getattr(node, "body", ()):
+                if isinstance(each, ast.FunctionDef) and (each.name[0] != "_" or each.name == "__init__"):
+                    yield f"{each.name}({ast.unparse(each.args)})"
+                elif isinstance(each, ast.AnnAssign) and ast.unparse(each.target)[0] != "_":
+                    yield ast.unparse(each.target) + (f"={ast.unparse(each.value)}" if each.value else "")
 
 
 def help_of(*words: str) -> str:
@@ -372,11 +338,7 @@ def section(make: Callable[..., Iterator[str]], *arguments: Any) -> list[str]:
     """Return the lines of a section, made in a process of its own with nothing of the user's."""
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as empty:
-        os.environ |= {
-            "FASTSGEMM_TUNE": "off",
-            "FASTSGEMM_DATA_DIR": empty,
-            "FASTSGEMM_CACHE_DIR": f"{os.devnull}/none",
-        }
+        os.environ |= {"FASTSGEMM_TUNE": "off", "FASTSGEMM_DATA_DIR": empty, "FASTSGEMM_CACHE_DIR": "/dev/null/none"}
         return list(make(*arguments))
 
 
@@ -421,8 +383,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     with gzip.open(options.compare, "rt", encoding="utf-8") as file:
         before = facts(file)
-    if options.quick:
-        before = {key: value for key, value in before.items() if key in after}
+    if options.quick:  # of what depends on the number of products, what is here
+        before = {
+            key: value for key, value in before.items() if key in after or key.startswith(("bits", "api", "help"))
+        }
     report = differences(before, after, options.lines)
     print("\n".join(report) or f"nothing moved: {len(after)} facts are the same")
     return 1 if report else 0
