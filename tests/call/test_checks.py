@@ -132,6 +132,7 @@ def test_an_extent_above_the_limit():
     refuses(ShapeError, f"at most {MAX_EXTENT}, got {MAX_EXTENT + 1}", wide, ones(1, 1))
     refuses(ShapeError, f"at most {MAX_EXTENT}, got {MAX_EXTENT + 1}", ones(1, 1), wide.T)
     refuses(ShapeError, f"at most {MAX_EXTENT}, got {MAX_EXTENT + 1}", wide.T, wide)
+    assert checks.result_shape((MAX_EXTENT, 1), (1, 1)) == (MAX_EXTENT, 1)
 
 
 def test_a_read_only_c():

@@ -2,10 +2,11 @@
 
 import pytest
 
-from fastsgemm import PipelinedConfig
+from fastsgemm import Fp16x3Config, PipelinedConfig
 from fastsgemm.call.plan import When
-from fastsgemm.call.product import plan_of
+from fastsgemm.call.product import make_plan, plan_of
 from fastsgemm.device import DeviceInfo
+from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.layout import Meta, row_major
 from fastsgemm.geometry.matrix import Base
 from fastsgemm.request import PLAIN, resolve
@@ -67,3 +68,26 @@ def test_what_reads_another_launchs_results_may_begin_early(device, early):
     _, *call = PLANS["rung 11"]
     assert [launch.early for launch in plan_of(device, *call).launches[-3:]] == [early] * 3
     assert not plan_of(device, *call).launches[0].early
+
+
+def orientations(plan):
+    """The constant TRANS_C of the products of rung 11."""
+    return [dict(each.kernel.constants)["TRANS_C"] for each in plan.launches if each.kernel.file == "11_fp16x3.cu"]
+
+
+@pytest.mark.parametrize(("M", "N", "turned"), [(256, 16, 0), (16, 256, 1)])
+def test_rung_11_computes_the_transposed_product_where_that_has_fewer_tiles(M, N, turned):
+    plan = plan_of(H200, resolve(config=Fp16x3Config(128, 16)), dense((M, 512), (512, N), (M, N)))
+    assert orientations(plan) == [turned]
+
+
+def test_a_panel_above_the_diagonal_is_the_transpose_of_the_one_below_it(monkeypatch):
+    """So both have the same bits."""
+    panels = geometry.panels
+    monkeypatch.setattr(geometry, "_PANEL", 32)
+    monkeypatch.setattr(geometry, "panels", lambda lines, K, others: panels(lines, K, others, 100_000))
+    metas = [Meta((110, 400), (400, 1)), Meta((400, 110), (1, 400)), *dense((110, 110))]
+    plan = make_plan(H200, resolve(config=Fp16x3Config(64, 64)), metas, (0, 0, 32))
+    count = len(panels(110, 400, 0, 100_000))
+    assert orientations(plan) == [int(row < column) for row in range(count) for column in range(count)]
+    assert count > 2

@@ -84,9 +84,10 @@ def test_an_address_that_a_tensor_copy_cannot_have_is_refused(device, product):
     product()
     [plan] = device.prepared.values()
     launched = len(device.launched)
-    far = (END, 16, 32, 0, 0, 0)
     assert type(plan) is driver.LoadedPlan and not plan.has_tensor_maps
     plan.has_tensor_maps = True
     with pytest.raises(OperandError, match=r"addresses below 2\^48; A is at 0x1000000000000, B at 0x10; pass a copy"):
-        plan.launch(STREAM, far, 1.0, 0.0)
+        plan.launch(STREAM, (END, 16, 32, 0, 0, 0), 1.0, 0.0)
+    with pytest.raises(OperandError, match=r"A is at 0x10, B at 0x1000000000000; pass a copy"):
+        plan.launch(STREAM, (16, END, 32, 0, 0, 0), 1.0, 0.0)
     assert len(device.launched) == launched
