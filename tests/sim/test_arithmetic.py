@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fastsgemm.sim import arithmetic
@@ -71,6 +71,10 @@ def test_fma_with_subnormal_results(exact_fma, a, b, exponent, c, sign):
 
 @settings(max_examples=200)
 @given(bits, bits, bits)
+@example(0x3F800800, 0x3F800800, 0x21800000)  # (1 + 2^-12)^2 lies between two floats, and 2^-60 decides
+@example(0x3F800800, 0x3F800800, 0xA1800000)
+@example(0x00800001, 0x3F000000, 0x80000000)  # a tie between two subnormal numbers
+@example(0x7F800000, 0x3F800000, 0xFF800000)
 def test_the_fma_of_the_c_library_is_exact(exact_fma, libm_fma, a, b, c):
     """So that it may be the reference for whole matrices."""
     a, b, c = _float(a), _float(b), _float(c)
