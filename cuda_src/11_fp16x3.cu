@@ -22,7 +22,7 @@
 //
 // Grid: any number of blocks; best is min(SMs, tiles * parts). Block: THREADS. Dynamic shared memory: SHARED
 // bytes. K is split into parts of `part_blocks` blocks of BLOCK_K steps, a multiple of PROMOTE_STAGES. Of
-// several parts, part p writes its plain sums to C + p * part_stride for reduce_fp16x3.cu to add and scale.
+// several parts, part p is stored to C + p * part_stride, with alpha = 1 and beta = 0.
 #include "device/split_format.cuh"
 #include "device/mbarrier.cuh"
 #include "device/cp_async_bulk.cuh"
@@ -156,7 +156,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     // The shuffle tells the compiler that the value is the same in all threads of a warp.
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0), warpgroup = warp / 4;
     const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);
-    const bool split = part_blocks < k_blocks;
     const unsigned works = tiles * ((k_blocks + part_blocks - 1) / part_blocks);
     if (threadIdx.x == 0) {
         ring.init(4 * CONSUMERS);
@@ -186,8 +185,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             const unsigned own = ONE_A ? ring.base + Ring::BYTES + warp * STORE_SCRATCH * 4 - address
                                        : ring.data(last.stage[0]) + warp * 16 * 128 - address;
             store_triangles<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
-                                    work.tile.n, M, N, split ? 1.0f : alpha, split ? nullptr : rows,
-                                    split ? nullptr : columns, split ? 0.0f : beta,
+                                    work.tile.n, M, N, alpha, rows, columns, beta,
                                     C + work.part * part_stride, ldc, old);
             fence_proxy_async();  // before the copies that fill the rows again
             __syncwarp();

@@ -170,7 +170,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();  // all have read the last stage
     float *const scratch = reinterpret_cast<float *>(shared) + warp * STORE_SCRATCH;
 
-    const bool split = part_blocks < k_blocks;
     const OldValues<SOURCE, TRANS_C> old(source, source_row, source_column);
     if (warp == 0 && part == 0) note_exceptions<Layout>(tile, M, N, rows, columns, exceptions);
 #pragma unroll
@@ -179,8 +178,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int j = 0; j < TILES_N * 4; ++j)
             sum.value[i][j] = __fmaf_rn(cross.value[i][j], 1.0f / LO_SCALE, sum.value[i][j]);
         const int m = tile.m + warp_m + 16 * i, n = tile.n + warp_n;
-        store_triangles<Layout>(sum.value[i], scratch, m, n, M, N, split ? 1.0f : alpha,
-                                split ? nullptr : rows, split ? nullptr : columns, split ? 0.0f : beta,
+        store_triangles<Layout>(sum.value[i], scratch, m, n, M, N, alpha, rows, columns, beta,
                                 C + part * part_stride, ldc, old);
     }
 }

@@ -6,6 +6,9 @@
 // A tile of C with neither costs a look at one word. The SIDE x SIDE blocks of the others are dealt out to
 // all blocks of the grid in turn. Every element of C is written by one thread, in a fixed order of additions.
 //
+// Of several parts of K, whose sums lie part_stride apart from C on, this is done in the first one, and the
+// others have zeros where a line is dense.
+//
 // With SYM, this is done for the elements on and below the diagonal, whose results are stored, or added, in
 // the triangles that SYM names. No word was written for a tile that does not meet the lower triangle.
 //
@@ -50,6 +53,8 @@ struct Problem {
     float beta;
     float *C;
     long long ldc;
+    int parts;
+    long long part_stride;
     const Line *rows;
     const int *row_where;
     const Line *columns;
@@ -261,8 +266,11 @@ __device__ __forceinline__ void compute_dense(const Problem &p, const Block &blo
             if (m >= block.m_end || n >= block.n_end || (SYM && n > m)) continue;
             if (max(shared.rows.count[row], shared.columns.count[column]) <= most) continue;
             const float sum = stage[e / SIDE * PITCH + column];
-            store_element(p, m, n,
-                          [&](float *c, const float *old) { *c = epilogue(p.alpha, sum, p.beta, old); });
+            store_element(p, m, n, [&](float *c, const float *old) {
+                *c = epilogue(p.alpha, sum, p.beta, old);
+#pragma unroll 1
+                for (int part = 1; part < p.parts; ++part) c[part * p.part_stride] = 0.0f;
+            });
         }
     }
 }
@@ -323,17 +331,19 @@ __device__ __forceinline__ int find_bit(const unsigned *found, int number) {
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fastsgemm_guard_fp16x3(int M, int N, int K, float alpha, const ElementType<TYPE_A> *A, long long a_m,
                            long long a_k, const ElementType<TYPE_B> *B, long long b_k, long long b_n,
-                           float beta, float *C, long long ldc, const Line *rows, const int *row_where,
-                           const Line *columns, const int *column_where, const int *exceptions, int TILE_M,
-                           int TILE_N, const float *source, long long source_row, long long source_column) {
+                           float beta, float *C, long long ldc, int parts, long long part_stride,
+                           const Line *rows, const int *row_where, const Line *columns,
+                           const int *column_where, const int *exceptions, int TILE_M, int TILE_N,
+                           const float *source, long long source_row, long long source_column) {
     __shared__ __align__(16) Shared shared;
     __shared__ unsigned found[WORDS * WARPS];  // a bit for each tile that was looked at, in their order
     const OldValues<SOURCE> old(source, source_row, source_column);
-    const Problem problem{M,    N, K,   alpha, A,         a_m,     a_k,          B,  b_k, b_n,
-                          beta, C, ldc, rows,  row_where, columns, column_where, old};
+    const Problem problem{M,    N, K,   alpha, A,           a_m,  a_k,       B,       b_k,          b_n,
+                          beta, C, ldc, parts, part_stride, rows, row_where, columns, column_where, old};
     const int tiles_n = (N + TILE_N - 1) / TILE_N;
     const long long tiles = static_cast<long long>((M + TILE_M - 1) / TILE_M) * tiles_n;
     const int down = (TILE_M + SIDE - 1) / SIDE, right = (TILE_N + SIDE - 1) / SIDE;
+    launch_dependents();  // reduce_parts, which adds up the parts
     griddepcontrol_wait();
 
     // This block of the grid takes every gridDim.x-th of the blocks of C: from `next` on, of `before` so far.

@@ -367,25 +367,23 @@ def test_what_c_is_decides_which_kernels_read_it(problem, how, expected):
 
 
 @pytest.mark.parametrize(
-    ("problem", "how", "product", "adding"),
+    ("problem", "how", "product", "guard", "adding"),
     [
-        ((1024, 1024, 1024), {}, 0, None),
-        ((1024, 1024, 1024), {"source": "matrix"}, 4, None),
-        ((1024, 1024, 1024), {"source": "row"}, 4, None),
-        ((1024, 1024, 1024), {"source": "column"}, 1, None),
-        ((1024, 1022, 1024), {"source": "row"}, 1, None),
-        ((64, 4096, 4096), {"source": "row"}, 0, 4),  # several parts
-        ((64, 4096, 4096), {"source": "column"}, 0, 1),
-        ((64, 4096, 4096), {}, 0, 0),
+        ((1024, 1024, 1024), {}, 0, 0, 0),
+        ((1024, 1024, 1024), {"source": "matrix"}, 4, 1, 1),
+        ((1024, 1024, 1024), {"source": "row"}, 4, 1, 1),
+        ((1024, 1024, 1024), {"source": "column"}, 1, 1, 1),
+        ((1024, 1022, 1024), {"source": "row"}, 1, 1, 1),
+        ((64, 4096, 4096), {"source": "row"}, 0, 0, 1),  # several parts
+        ((64, 4096, 4096), {"source": "column"}, 0, 0, 1),
+        ((64, 4096, 4096), {}, 0, 0, 0),
     ],
     ids=str,
 )
-def test_the_kernels_of_rung_11_that_store_c_read_its_source(problem, how, product, adding):
+def test_the_kernels_of_rung_11_that_store_c_read_its_source(problem, how, product, guard, adding):
     constants = {spec.file: dict(spec.constants) for spec in keys_for(*problem, rung="fp16x3", **how)}
     reading = {file: values["SOURCE"] for file, values in constants.items() if file != "split.cu"}
-    expected = {"11_fp16x3.cu": product} | dict.fromkeys(("guard_fp16x3.cu", "reduce_parts.cu"), int("source" in how))
-    expected |= {} if adding is None else {"reduce_fp16x3.cu": adding}
-    assert reading == expected
+    assert reading == {"11_fp16x3.cu": product, "guard_fp16x3.cu": guard, "reduce_parts.cu": adding}
 
 
 def test_a_prepared_call_with_out_compiles_nothing_in_a_capture(python_h200, on_device):

@@ -46,7 +46,7 @@ struct alignas(8) Line {
 
 // How many elements a sparse line may lack. The guard adds their products, times alpha, to what the product
 // stored: alpha times the sum of the others. That could overflow where the whole sum does not, so with an
-// alpha above 1 every line that lacks one is dense.
+// alpha above 1 every line that lacks one is dense. Parts of K are stored, and repaired, with an alpha of 1.
 __device__ __forceinline__ unsigned most_left_out(float alpha) {
     return fabsf(alpha) <= 1.0f ? SPARSE : 0;
 }

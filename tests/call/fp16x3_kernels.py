@@ -119,10 +119,8 @@ def product(BM, BN, TRANS_C, VEC_C, SOURCE, SYM, ONE_A, ONE_B, **rest):
             sums = left @ _values(pairs_b, N, first, last, k_blocks, ONE_B).T
             target = array(C + 4 * part * part_stride, (M, N), np.float32, strides)
             if part_blocks < k_blocks:
-                assert not SOURCE and SYM in (0, 2)
-                np.copyto(target, sums, where=np.tri(M, dtype=bool) if SYM else True)
-            else:
-                store(target, sums, alpha, beta, down, right, old_values(SOURCE, VEC_C, source, target), SYM)
+                assert not SOURCE and SYM in (0, 2) and (alpha, beta) == (1, 0)
+            store(target, sums, alpha, beta, down, right, old_values(SOURCE, VEC_C, source, target), SYM)
 
     return kernel
 
@@ -159,20 +157,6 @@ def store(C, sums, alpha, beta, down, right, old, sym):
     C[stored] = (scaled + beta * old if beta else scaled)[stored]
 
 
-def reduce_fp16x3(VEC_C, SOURCE, SYM):
-    def kernel(M, N, parts, W, ldw, part_stride, alpha, rows, columns, beta, C, ldc, *source):
-        assert W % 16 == ldw % 4 == 0
-        assert C % (4 * VEC_C) == 0 and ldc % VEC_C == 0
-        sums = sum(
-            array(W + 4 * p * part_stride, (M, N), np.float32, (ldw, 1)).astype(np.float64) for p in range(parts)
-        )
-        target = array(C, (M, N), np.float32, (ldc, 1))
-        old = old_values(SOURCE, VEC_C, source, target)
-        store(target, sums, alpha, beta, array(rows, (M,), LINE), array(columns, (N,), LINE), old, SYM)
-
-    return kernel
-
-
 def guard(
     SOURCE,
     SYM,
@@ -191,6 +175,8 @@ def guard(
     beta,
     C,
     ldc,
+    parts,
+    part_stride,
     rows,
     row_where,
     columns,
@@ -201,7 +187,8 @@ def guard(
     *source,
 ):
     a, b = operand(A, (M, K), (a_m, a_k), TYPE_A), operand(B, (K, N), (b_k, b_n), TYPE_B)
-    c = array(C, (M, N), np.float32, (ldc, 1))
+    assert parts == 1 or (alpha, beta) == (1, 0)
+    c, *others = (array(C + 4 * part * part_stride, (M, N), np.float32, (ldc, 1)) for part in range(parts))
     old = old_values(SOURCE, 1, source, c)
     down, right = array(rows, (M,), LINE), array(columns, (N,), LINE)
     left_a, left_b = (array(where, (extent, SPARSE), np.int32) for where, extent in ((row_where, M), (column_where, N)))
@@ -216,6 +203,8 @@ def guard(
                 total = alpha * (a[m] @ b[:, n])
                 for at in places:
                     c[at] = total + beta * old[at] if beta else total
+                    for part in others:
+                        part[at] = 0
         else:
             ks = sorted({*left_a[m, :of_row].tolist(), *left_b[n, :of_column].tolist()})
             for at in places:
@@ -246,6 +235,5 @@ def make(file, constants):
     return {
         "split.cu": lambda: split(**constants),
         "column_maxima.cu": lambda: partial(column_maxima, constants["TYPE"]),
-        "reduce_fp16x3.cu": lambda: reduce_fp16x3(**constants),
         "guard_fp16x3.cu": lambda: partial(guard, *(constants[name] for name in ("SOURCE", "SYM", "TYPE_A", "TYPE_B"))),
     }[file]()

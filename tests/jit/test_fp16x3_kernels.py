@@ -140,7 +140,6 @@ def test_the_other_kernels_compile_cleanly(half, arch):
     jobs = [
         *(("split.cu", constants, arch) for constants in splits),
         *(("column_maxima.cu", {"VEC": vec, "TYPE": dtype}, arch) for dtype in (0, 1, 2)),
-        *(("reduce_fp16x3.cu", {"VEC_C": vec, "SOURCE": read, "SYM": sym}, arch) for read, sym in ((0, 0), (vec, 1))),
         *(
             ("guard_fp16x3.cu", {"SOURCE": read, "SYM": sym, "TYPE_A": a, "TYPE_B": b}, arch)
             for read, sym, a, b in ((0, 1, 0, 0), (1, 0, 0, 0), (0, 0, 1, 0), (1, 1, 2, 1))

@@ -106,7 +106,6 @@ LAUNCHED = {
     "reduce_segments.cu": lambda: sum_of_parts(1030, SEGMENT=1024),
     "split.cu": split,
     "11_fp16x3.cu": fp16x3_product,
-    "reduce_fp16x3.cu": fp16x3_product,
     "guard_fp16x3.cu": fp16x3_product,
 }
 

@@ -276,19 +276,28 @@ def test_pairs_with_fewer_digits_are_within_the_bound(K, monkeypatch):
     assert worst(C, A, B, 1, 0, C) > K
 
 
+STRIDES, OF_BATCH = "source_row, source_column)", "batch.source.row_stride, batch.source.column_stride)"
+
+
 @pytest.mark.sampled(every=2)  # of six: each kernel, and both faults
-@pytest.mark.parametrize("file", ["11_fp16x3.cu", "reduce_fp16x3.cu", "guard_fp16x3.cu"])
-@pytest.mark.parametrize(
-    ("old", "new"), [("source_row, source_column)", "source_column, source_row)"), ("<SOURCE", "<0")]
-)
+@pytest.mark.parametrize(("file", "old", "new"), [
+    ("11_fp16x3.cu", STRIDES, "source_column, source_row)"),
+    ("11_fp16x3.cu", "<SOURCE", "<0"),
+    ("guard_fp16x3.cu", "<SOURCE", "<0"),
+    ("guard_fp16x3.cu", STRIDES, "source_column, source_row)"),
+    ("reduce_parts.cu", OF_BATCH, "batch.source.column_stride, batch.source.row_stride)"),
+    ("reduce_parts.cu", "batch.source.first", "nullptr"),
+])  # fmt: skip
 def test_every_kernel_that_stores_c_needs_the_source(file, old, new, monkeypatch):
     def edit(text):
-        assert len(re.findall(re.escape("OldValues") + ".*" + re.escape(old), text)) >= 1
-        return re.sub("(OldValues.*)" + re.escape(old), r"\1" + new, text)
+        changed, count = re.subn("(OldValues.*)" + re.escape(old), r"\1" + new, text)
+        if count == 0:
+            raise ValueError(f"{old!r} is not there")  # no AssertionError, which is expected
+        return changed
 
     kernel_texts.change(monkeypatch, edit, file)
     with pytest.raises((AssertionError, KernelFault)):
-        test_a_source_is_read_in_place_of_c("wgmma", False, 1 + (file == "reduce_fp16x3.cu"), "row")
+        test_a_source_is_read_in_place_of_c("wgmma", False, 1 + (file == "reduce_parts.cu"), "row")
 
 
 @pytest.mark.parametrize("parts", [1, 2])
@@ -306,6 +315,29 @@ def test_alpha_does_not_overflow_a_part_of_a_sum(parts):
     np.testing.assert_array_equal(found[1], [0, 2.0**30, 0])
     rung_11.multiply(A[1:], B[:, 1:2], np.inf, 0.0, found[1:, 1:2], config, rung_11.machine("sm_90"))
     assert found[1, 1] == np.inf
+
+
+def test_dense_lines_are_repaired_in_all_parts(monkeypatch):
+    """What the product stores of them, nothing, is NaN in each part; the guard makes the whole sum of the first."""
+    A, B, C = problem_with_exceptions(parts=2)
+    config, found = WGMMA.replace(SPLIT_K=2), np.full_like(C, np.nan)
+    rung_11.multiply(A, B, 3.0, 0.0, found, config, rung_11.machine("sm_90"))
+    assert worst(found, A, B, 3, 0, C) < 6
+    kernel_texts.replace(monkeypatch, "part < p.parts", "part < p.parts - 1", "guard_fp16x3.cu")
+    rung_11.multiply(A, B, 3.0, 0.0, found, config, rung_11.machine("sm_90"))
+    assert np.isnan(found[64]).all() and np.isnan(found[:, 30]).all()
+
+
+@pytest.mark.parametrize("kernel", ["mma", "wgmma"])
+def test_parts_err_by_half_the_smallest_subnormal_number_each(kernel):
+    """Where the result is subnormal, when they are scaled back; their sum is exact then."""
+    arch, config = KERNELS[kernel]
+    A, B, C = problem(40, 20, 600)
+    A, B = A * np.float32(2.0**-70), B * np.float32(2.0**-72)
+    rung_11.multiply(A, B, 1.0, 0.0, C, config.replace(SPLIT_K=4), rung_11.machine(arch))
+    a, b = A.astype(np.float64), B.astype(np.float64)
+    assert 0 < abs(C).max() < 2.0**-126
+    assert (abs(C - a @ b) <= 6 * 2.0**-24 * (abs(a) @ abs(b)) + 4 / 2 * 2.0**-149).all()
 
 
 @pytest.mark.sampled(every=5)  # of six: the first and the last

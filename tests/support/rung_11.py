@@ -9,7 +9,7 @@ from fastsgemm import rungs
 from fastsgemm.call.arrays import host_dtype
 from fastsgemm.call.fp16x3 import add_product
 from fastsgemm.call.plan import Draft
-from fastsgemm.call.splitting import Unsplit, add_split, maxima_bytes, pairs_at
+from fastsgemm.call.splitting import Unsplit, add_split, pairs_at
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry.fp16x3 import SPARSE, line_bytes, split_arrays, stored_blocks
 from fastsgemm.geometry.matrix import Address, Base, Matrix
@@ -94,9 +94,8 @@ def split(matrices, machine, times=1):
         found.append(arrays)
         place = pairs_at(Address(target), split_arrays(*x.shape, dtype), *x.shape, base.name, dtype)
         operands.append(Unsplit(lying(base, x), place))
-    maxima = draft.reserve(maxima_bytes(machine.device, operands), "maxima")
     for number in range(times):
-        add_split(draft, operands, maxima, early=number > 0)
+        add_split(draft, operands, early=number > 0)
     reports = run(draft.plan(matrices[0].shape[1]), machine, memory, 1.0, 0.0)
     return found, [report for _, report in reports]
 

@@ -1,4 +1,4 @@
-"""Rung 11: split A and B, multiply, add up the parts of K, let the guard repair what FP16 pairs cannot express.
+"""Rung 11: split A and B, multiply, let the guard repair what FP16 pairs cannot express.
 
 The kernels and the order in which they are launched are described in ``cuda_src/README.md``. A column-major C is
 computed as C^T = B^T A^T, so everything below is for a row-major one.
@@ -8,25 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
 from fastsgemm.call import half
 from fastsgemm.call.epilogue import Epilogue
-from fastsgemm.call.plan import Argument, Draft, Scalar, When, Write, beta_read
-from fastsgemm.call.splitting import Pairs, Unsplit, add_split, maxima_bytes, pairs_at
+from fastsgemm.call.plan import Draft, When, Write
+from fastsgemm.call.splitting import Pairs, Unsplit, add_split, pairs_at
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.fp16x3 import SplitArrays, Tiling
-from fastsgemm.geometry.layout import Pair, line_vector
+from fastsgemm.geometry.layout import ITEM, Pair
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.heuristics.choice import Choice
 from fastsgemm.jit.source import spec
 from fastsgemm.problem import Dtypes, Sym
 
 _PURPOSE = "the split operands of fp16x3"
-_NO_SOURCE = (0, 0, 0)  # the arguments of a kernel that reads none
 
 
 def add_product(
@@ -73,38 +71,6 @@ def add_product(
         _Builder(draft, choice, sym, one_a, one_b.transposed, one_c, source and source.at(index)).add(places)
 
 
-class _Target(NamedTuple):
-    """Where a kernel stores C or the partial sums, and what beta multiplies there, if that is not C.
-
-    Attributes
-    ----------
-    C : Matrix
-    ld : int
-    reads : When or None
-        When C is read.
-    source : Matrix or None
-    """
-
-    C: Matrix
-    ld: int
-    reads: When | None = None
-    source: Matrix | None = None
-
-    @property
-    def vec(self) -> int:
-        """Floats that can be stored at a time: 4 or 1."""
-        return line_vector(self.ld, self.C.misalignment)
-
-    def source_vec(self, vec: int) -> int:
-        """Return the floats of the source that a kernel reads at a time that stores `vec`: 0 without a source."""
-        return 0 if self.source is None else min(vec, self.source.width)
-
-    @property
-    def source_arguments(self) -> tuple[Argument, ...]:
-        """Address and strides of the source."""
-        return _NO_SOURCE if self.source is None else (self.source, *self.source.inner_strides)
-
-
 class _Builder:
     """Adds the launches of a product. `a` is seen as (M, K), `b` as (N, K): lines of both run along K.
 
@@ -114,13 +80,11 @@ class _Builder:
     def __init__(
         self, draft: Draft, choice: Choice, sym: Sym, a: Matrix, b: Matrix, c: Matrix, source: Matrix | None
     ) -> None:
-        assert c.stored is not None  # packed else; see `add_product`
-        assert isinstance(choice.config, Fp16x3Config | Fp16x3MmaConfig)
+        assert isinstance(choice.config, Fp16x3Config | Fp16x3MmaConfig)  # see `add_product`
         self.draft, self.operands, self.c, self.source = draft, (a, b), c, source
         self.config = choice.config
         self.trans_c, self.gram = choice.trans_c, b.transposed.is_transpose_of(a)
         self.sym = sym
-        self.ldc = c.stored.ld
         self.K = a.shape[1]
         self.first = len(draft.launches)
 
@@ -135,10 +99,8 @@ class _Builder:
         self.before = [place is not None for place in places]
         panels = self._panels(places)
         begins, rooms = self._rooms(places, panels)
-        self.work = Address(Base.WORKSPACE, self.draft.size)  # what is written beside the split operands
-        self.work_bytes = 0
         done: list[Pair | None] = [None, None]  # the panels that are split now
-        for each in product(*panels):
+        for each in self.draft.in_turn(product(*panels)):
             rows, columns = each
             m, n = rows[0], columns[0]
             if (self.sym is Sym.LOWER and m < n) or (self.sym is Sym.UPPER and n < m):
@@ -157,7 +119,6 @@ class _Builder:
             for side in sides:
                 done[side] = each[side]
             self._multiply(rows, columns, pairs[0], pairs[0] if one else pairs[1])
-        self.draft.reserve(self.work_bytes, _PURPOSE)
 
     def _panels(self, places: Sequence[Address | None]) -> list[list[Pair]]:
         """Return (first line, lines) of the panels of both operands; one that was split before is whole.
@@ -191,8 +152,7 @@ class _Builder:
 
     def _split(self, operands: list[Unsplit]) -> None:
         if operands:
-            self.work_bytes = max(self.work_bytes, maxima_bytes(self.draft.traits, operands))
-            add_split(self.draft, operands, self.work, early=self._begun)
+            add_split(self.draft, operands, early=self._begun)
 
     @property
     def _begun(self) -> bool:
@@ -207,72 +167,54 @@ class _Builder:
         trans_c = self.trans_c or (self.sym is not Sym.WHOLE and m < n)
         multiprocessors = self.draft.traits.multiprocessors
         tiling = geometry.tiling(self.config, M, N, self.K, trans_c, multiprocessors, sym)
-        exceptions = Matrix(self.work, (tiling.tiles,), (1,), name="exceptions")
-        self.work_bytes = max(self.work_bytes, tiling.exceptions + tiling.partial_sums)
+        exceptions = self.draft.reserve(ITEM * tiling.tiles, _PURPOSE)
+        words = Matrix(exceptions, (tiling.tiles,), (1,), name="exceptions")
         source = self.source and self.source.block((m, n), (M, N))
-        into = _Target(self.c.block((m, n), (M, N)), self.ldc, beta_read(source), source)
-        if tiling.parts > 1:
-            shape, strides = (tiling.parts, M, tiling.ldw), (M * tiling.ldw, tiling.ldw, 1)
-            sums = Matrix(self.work + tiling.exceptions, shape, strides, name="W")
-            self._add_product(tiling, a, b, _Target(sums, tiling.ldw), exceptions)
-            self._add_reduction(tiling, a, b, sums, into)
-        else:
-            self._add_product(tiling, a, b, into, exceptions)
-        self._add_guard(tiling, a, b, (m, n), into, exceptions)
+        epilogue = Epilogue(self.draft, self.c.block((m, n), (M, N)), source, sym, tiling.parts)
+        self._add_product(tiling, a, b, epilogue, words)
+        self._add_guard(tiling, a, b, (m, n), epilogue, words)
+        epilogue.add_reduction(self.draft, when=When.READS)
 
-    def _add_product(self, t: Tiling, a: Pairs, b: Pairs, into: _Target, exceptions: Matrix) -> None:
-        """Multiply split operands, into C or into the partial sums."""
-        config, vec = self.config, 1 if t.trans_c else into.vec
-        sym = Sym.LOWER if t.sym and t.parts > 1 else t.sym  # what adds the parts up stores both triangles
-        constants = config.compiled | {"TRANS_C": int(t.trans_c), "VEC_C": vec, "SOURCE": into.source_vec(vec)}
-        constants["SYM"] = int(sym)
-        pairs, infos, lines, source = [a.pairs, b.pairs], [a.info, b.info], [t.M, t.N], into.source_arguments
+    def _add_product(self, t: Tiling, a: Pairs, b: Pairs, epilogue: Epilogue, exceptions: Matrix) -> None:
+        """Multiply split operands."""
+        config = self.config
+        constants = config.compiled | epilogue.constants(t.trans_c)
+        pairs, infos, lines = [a.pairs, b.pairs], [a.info, b.info], [t.M, t.N]
         if isinstance(config, Fp16x3Config):
             constants["SPLIT_BEFORE"] = t.split_before(self.before)
         types = [operand.dtype for operand in self.operands]
         if t.trans_c:
             for of_both in (pairs, infos, lines, types):
                 of_both.reverse()
-            source = (source[0], *source[:0:-1])
         constants |= {"ONE_A": int(types[0] > 0), "ONE_B": int(types[1] > 0)}
         constants["STAGES"], shared_bytes = geometry.ring(config, Dtypes(*types))
         extents = map(np.int32, (*lines, t.k_blocks, t.part_blocks))
         self.draft.add(
             spec(geometry.file_of(config), constants), (t.grid,), config.threads,
             (
-                *pairs, *extents, Scalar.ALPHA, *infos, Scalar.BETA, into.C, into.ld, t.M * t.ldw, exceptions, *source,
+                *pairs, *extents, epilogue.alpha, *infos, epilogue.beta, epilogue.matrix, epilogue.ld,
+                epilogue.part_stride, exceptions, *epilogue.source_arguments(t.trans_c),
             ),
-            writes=(Write(into.C, complete=False, reads=into.reads), Write(exceptions, not sym)),
+            writes=(
+                Write(epilogue.matrix, complete=False, reads=epilogue.reads), Write(exceptions, not epilogue.sym),
+            ),
             shared_bytes=shared_bytes, early=self._begun, when=When.READS,
         )  # fmt: skip
 
-    def _add_reduction(self, t: Tiling, a: Pairs, b: Pairs, sums: Matrix, into: _Target) -> None:
-        """Add up the partial sums, scale them and store them."""
-        constants = {"VEC_C": into.vec, "SOURCE": into.source_vec(into.vec), "SYM": int(t.sym)}
-        self.draft.add(
-            spec("reduce_fp16x3.cu", constants), (t.reduction_blocks,), geometry.REDUCE_THREADS,
-            (
-                *map(np.int32, (t.M, t.N, t.parts)), sums, t.ldw, t.M * t.ldw, Scalar.ALPHA, a.info, b.info,
-                Scalar.BETA, into.C, into.ld, *into.source_arguments,
-            ),
-            writes=(Write(into.C, complete=False, reads=into.reads),), early=True, when=When.READS,
-        )  # fmt: skip
-
-    def _add_guard(self, t: Tiling, a: Pairs, b: Pairs, first: Pair, into: _Target, exceptions: Matrix) -> None:
+    def _add_guard(self, t: Tiling, a: Pairs, b: Pairs, first: Pair, epilogue: Epilogue, exceptions: Matrix) -> None:
         """Compute from A and B themselves what their split forms leave out."""
         A, B = (
             operand.block((line, 0), (lines, self.K))
             for operand, line, lines in zip(self.operands, first, (t.M, t.N), strict=True)
         )
+        constants = {"SOURCE": epilogue.source_vec(1), "SYM": int(epilogue.sym)}
+        constants |= {"TYPE_A": int(A.dtype), "TYPE_B": int(B.dtype)}
         self.draft.add(
-            spec("guard_fp16x3.cu", {
-                "SOURCE": into.source_vec(1), "SYM": int(t.sym), "TYPE_A": int(A.dtype), "TYPE_B": int(B.dtype),
-            }),
-            (self.draft.traits.multiprocessors,), geometry.GUARD_THREADS,
+            spec("guard_fp16x3.cu", constants), (self.draft.traits.multiprocessors,), geometry.GUARD_THREADS,
             (
-                *map(np.int32, (t.M, t.N, self.K)), Scalar.ALPHA, A, *A.strides, B, *B.strides[::-1],
-                Scalar.BETA, into.C, into.ld, a.info, a.where, b.info, b.where, exceptions,
-                *map(np.int32, t.tile), *into.source_arguments,
+                *map(np.int32, (t.M, t.N, self.K)), epilogue.alpha, A, *A.strides, B, *B.strides[::-1],
+                epilogue.beta, epilogue.matrix, epilogue.ld, np.int32(t.parts), epilogue.part_stride,
+                a.info, a.where, b.info, b.where, exceptions, *map(np.int32, t.tile), *epilogue.source_arguments(),
             ),
-            writes=(Write(into.C, complete=False, reads=When.ALWAYS),), early=True, when=When.READS,
+            writes=(Write(epilogue.matrix, complete=False, reads=When.ALWAYS),), early=True, when=When.READS,
         )  # fmt: skip

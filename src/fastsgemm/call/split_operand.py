@@ -12,7 +12,7 @@ from fastsgemm.call import arrays, packing, streams
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.driver import LoadedPlan
 from fastsgemm.call.plan import Draft
-from fastsgemm.call.splitting import Unsplit, add_split, maxima_bytes, pairs_at
+from fastsgemm.call.splitting import Unsplit, add_split, pairs_at
 from fastsgemm.call.workspace import DeviceMemory
 from fastsgemm.device import PER_THREAD_STREAM
 from fastsgemm.errors import (
@@ -211,8 +211,7 @@ def _split(gpu: Gpu, handle: int, X: Any, side: str, address: int, matrix: Matri
         if source.stored is None:
             source = packing.add_packed(draft, source)
         operands = [Unsplit(source, pairs_at(Address(Base.SPLIT_A), parts, lines, K, side, matrix.dtype))]
-        maxima = draft.reserve(maxima_bytes(gpu, operands), "the largest magnitudes of an operand")
-        add_split(draft, operands, maxima, early=False)
+        add_split(draft, operands, early=False)
         LoadedPlan(gpu, draft.plan(K)).launch(handle, (address, 0, 0, memory.address, 0, 0), 1.0, 0.0)
         memory.ready.record(handle)
     return SplitOperand(X, side, (rows, columns), gpu, handle, memory, parts)

@@ -66,11 +66,6 @@ class Unsplit(NamedTuple):
         return Side(stored.trans, vec, self.matrix.shape[0], self.matrix.dtype)
 
 
-def maxima_bytes(traits: DeviceTraits, operands: Sequence[Unsplit]) -> int:
-    """Return the bytes of workspace that `add_split` needs for the largest magnitudes of the lines."""
-    return sum(ITEM * one.matrix.shape[0] * _maxima_parts(traits, one) for one in operands)
-
-
 def _maxima_parts(traits: DeviceTraits, operand: Unsplit) -> int:
     """Return the parts of K whose largest magnitudes a first kernel finds; 0 where one kernel does all."""
     if splitting.has_clusters(traits.arch):
@@ -78,11 +73,10 @@ def _maxima_parts(traits: DeviceTraits, operand: Unsplit) -> int:
     return splitting.maxima_parts(operand.side, operand.matrix.shape[1], traits.multiprocessors)
 
 
-def add_split(draft: Draft, operands: Sequence[Unsplit], maxima: Address, early: bool) -> None:
+def add_split(draft: Draft, operands: Sequence[Unsplit], early: bool) -> None:
     """Add the launches that split one operand, or two of the same K in one launch.
 
-    `maxima` is the address of the bytes that `maxima_bytes` asks for. `early` says whether another kernel of the same
-    product comes before.
+    `early` says whether another kernel of the same product comes before.
     """
     traits, K = draft.traits, operands[0].matrix.shape[1]
     operands = sorted(operands, key=lambda one: one.side.order)
@@ -91,6 +85,7 @@ def add_split(draft: Draft, operands: Sequence[Unsplit], maxima: Address, early:
         (lines, _), ld, (pairs, info, where) = one.matrix.shape, one.stored.ld, one.target
         parts, largest = _maxima_parts(traits, one), None
         if parts:
+            maxima = draft.reserve(ITEM * lines * parts, "the largest magnitudes of lines")
             largest = Matrix(maxima, (parts, lines), (lines, 1), name=f"maxima of {one.matrix.name}")
             draft.add(
                 spec("column_maxima.cu", {"VEC": one.side.vec, "TYPE": int(one.side.dtype)}),
@@ -99,7 +94,6 @@ def add_split(draft: Draft, operands: Sequence[Unsplit], maxima: Address, early:
                 writes=(Write(largest), Write(info, complete=False, reads=When.ALWAYS)), early=early, when=When.READS,
             )  # fmt: skip
             early = True
-            maxima += ITEM * lines * parts
         sides.append((np.int32(lines), one.matrix, ld, largest or 0, np.int32(parts), pairs, info, where))
     launch = splitting.split_launch(
         [one.side for one in operands], K, splitting.has_clusters(traits.arch), traits.multiprocessors,

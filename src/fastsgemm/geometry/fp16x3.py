@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, HalfConfig
 from fastsgemm.geometry.grid import triangle_tiles
-from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.matrix import Operand
 from fastsgemm.geometry.tensor_map import MOST_STRIDE, PERIOD, UNIT
 from fastsgemm.problem import DType, Dtypes, Sym
@@ -24,14 +23,12 @@ LINE_BYTES = 128  # of a line in a block of k: 32 times hi and lo; of a 16-bit o
 SPARSE = 4  # places for elements left out of a line
 _INFO_BYTES, _WHERE_BYTES = 8, 4 * SPARSE  # of a line
 _ALIGNMENT = 256  # bytes: of every array in workspace
-REDUCE_THREADS = GUARD_THREADS = 256  # of a block of reduce_fp16x3.cu and of guard_fp16x3.cu
-_REDUCE_SIDE = 32  # rows and columns of a block of reduce_fp16x3.cu that adds up one triangle
+GUARD_THREADS = 256  # of a block of guard_fp16x3.cu
 _DIRECT = "sm_90"  # the architecture of 11_half.cu
 _LEAST_STAGES = 2  # of its ring
 _WIDEST_MIXED = 128  # columns of a tile whose other operand is float32
 _SCRATCH_BYTES = 1280  # through which a warp of 11_fp16x3.cu stores, where its rows of a stage have too few
 _BARRIER_BYTES = 16  # of the two barriers of a stage
-_QUAD = 4  # columns of C that a thread of reduce_fp16x3.cu has
 
 # Blocks of k: a part of K is a multiple of it. The product on sm_90 takes PROMOTE_STAGES blocks at a time, 1 or 2, and
 # must not go past the end of a part. Another multiple of 2 would change the bits of results where K is split.
@@ -136,28 +133,6 @@ class Tiling(Struct, frozen=True):
         """Return the constant SPLIT_BEFORE of ``11_fp16x3.cu``, given whether A and B were split before the call."""
         a, b = before[::-1] if self.trans_c else before
         return int(a and not b) + 2 * int(b and not a)
-
-    @property
-    def ldw(self) -> int:
-        """Floats from a row of the partial sums to the next: a multiple of four."""
-        return covering(self.N, _QUAD) * _QUAD
-
-    @property
-    def reduction_blocks(self) -> int:
-        """Blocks of ``reduce_fp16x3.cu``."""
-        if self.sym:
-            return triangle_tiles(_REDUCE_SIDE, _REDUCE_SIDE, self.N)
-        return covering(self.M * covering(self.N, _QUAD), REDUCE_THREADS)
-
-    @property
-    def partial_sums(self) -> int:
-        """Bytes of workspace for the sums of all parts; none for a single part, which goes to C."""
-        return _aligned(ITEM * self.parts * self.M * self.ldw) if self.parts > 1 else 0
-
-    @property
-    def exceptions(self) -> int:
-        """Bytes of workspace for one word per tile."""
-        return _aligned(4 * self.tiles)
 
 
 def tiling(
