@@ -9,9 +9,12 @@
 constexpr int THREADS = 256;     // of a block: a multiple of PARTIAL_SUMS
 constexpr int PARTIAL_SUMS = 8;  // of an element, each in its own thread, for more than SERIAL_PARTS
 constexpr int SERIAL_PARTS = 8;  // the most parts of which one thread makes the whole sum
-constexpr int ELEMENTS = 4;      // of C per thread, whose loads are in flight together
-constexpr int SOURCE = 0;        // 0: beta multiplies C; 1: the source, see device/source.cuh
-constexpr int SYM = 0;           // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
+constexpr int ELEMENTS = 4;      // of C per thread
+constexpr int READS = 4;         // parts of which a thread's loads are in flight together
+constexpr int VEC_C = 1;   // floats per load and store: 4 if N and ldc are multiples of 4, C has 16-byte
+                           // alignment and SYM = 0, else 1
+constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
+constexpr int SYM = 0;     // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
 // constants:end
 
 #include "device/dependent_launch.cuh"
@@ -20,7 +23,11 @@ constexpr int SYM = 0;           // 1: C is symmetric; 2, 3: one triangle is sto
 #include "device/source.cuh"
 #include "device/triangle_patch.cuh"
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+constexpr int LEAST_BLOCKS = 1024 / THREADS;  // on a multiprocessor: for more, loads wait for each other
+static_assert(VEC_C == 1 || (VEC_C == 4 && ELEMENTS == 4 && !SYM),
+              "a thread has one vector or single floats");
+
+extern "C" __global__ void __launch_bounds__(THREADS, LEAST_BLOCKS)
     fastsgemm_reduce_parts(int M, int N, int parts, const float *W, long long part_stride, float alpha,
                            float beta, float *__restrict__ C, long long row_stride, long long column_stride,
                            BatchAndSource<SOURCE> batch) {
@@ -31,20 +38,39 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int column = threadIdx.x % columns;
     const int first_part = threadIdx.x / columns;
     const long long size = static_cast<long long>(M) * N;
-    const long long first = static_cast<long long>(blockIdx.x) * columns * ELEMENTS + column;
+    const long long first = static_cast<long long>(blockIdx.x) * columns * ELEMENTS + column * VEC_C;
     Patch patch;
     if constexpr (SYM)
         patch = partial_sums == 1 ? Patch::of_block<THREADS * ELEMENTS>(N, column, columns)
                                   : Patch::of_block<THREADS / PARTIAL_SUMS * ELEMENTS>(N, column, columns);
-    const auto is_inside = [&](int i) { return SYM ? patch.is_inside(i) : first + i * columns < size; };
+    // From one of a thread's elements to the next.
+    const long long stride = SYM ? static_cast<long long>(patch.down) * N : VEC_C == 4 ? 1 : columns;
+    const auto is_inside = [&](int i) { return SYM ? patch.is_inside(i) : first + i * stride < size; };
     float sum[ELEMENTS] = {};
-    const float *w = W + first_part * part_stride + (SYM ? 0 : first);
+    const long long step = partial_sums * part_stride;
+    const float *w = W + first_part * part_stride + (SYM ? patch.offset(0) : first);
     griddepcontrol_wait();
-#pragma unroll(SYM ? 4 : 8)
-    for (int p = first_part; p < parts; p += partial_sums, w += partial_sums * part_stride)
+#pragma unroll 1
+    for (int p = first_part; p < parts;) {
+        float value[READS][ELEMENTS] = {};
 #pragma unroll
-        for (int i = 0; i < ELEMENTS; ++i)
-            if (is_inside(i)) sum[i] = __fadd_rn(sum[i], w[SYM ? patch.offset(i) : i * columns]);
+        for (int r = 0; r < READS; ++r, p += partial_sums, w += step) {
+            if constexpr (VEC_C == 4) {
+                if (p < parts && is_inside(0)) {
+                    const float4 four = four_values<4>(w, 1);
+                    value[r][0] = four.x, value[r][1] = four.y, value[r][2] = four.z, value[r][3] = four.w;
+                }
+            } else {
+#pragma unroll
+                for (int i = 0; i < ELEMENTS; ++i)
+                    if (p < parts && is_inside(i)) value[r][i] = w[i * stride];
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < READS; ++r)
+#pragma unroll
+            for (int i = 0; i < ELEMENTS; ++i) sum[i] = __fadd_rn(sum[i], value[r][i]);
+    }
     if (partial_sums > 1) {
 #pragma unroll
         for (int i = 0; i < ELEMENTS; ++i) partial[first_part][i * columns + column] = sum[i];
@@ -62,12 +88,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         return;
     }
 #pragma unroll
-    for (int i = 0; i < ELEMENTS; ++i) {
-        if (first + i * columns >= size) return;
-        const Element element = element_of(first + i * columns, size, N);
+    for (int i = 0; i < ELEMENTS; i += VEC_C) {
+        if (first + i * stride >= size) return;
+        const Element element = element_of(first + i * stride, size, N);
         float *c = C + element.row * row_stride + element.column * column_stride;
-        const float *old = c;
-        values.find(old, element.row, element.column);
-        *c = epilogue(alpha, sum[i], beta, old);
+        store_row<VEC_C, VEC_C>(c, sum + i, VEC_C, alpha, beta, values, element.row, element.column);
     }
 }

@@ -101,7 +101,7 @@ def gpu(monkeypatch):
 def test_every_kernel_of_a_batched_layer_is_loaded_once(gpu, compiled):
     found = preparation.prepare(BATCH, 4096, 4096, "NT", progress=False)
     needed = needed_by(Problem(M, 4096, 4096, "NT") for M in BATCH)
-    assert helper_spec("reduce_parts") in needed
+    assert helper_spec("reduce_parts", VEC_C=4) in needed
     assert gpu.kernels.keys() == needed.keys()
     assert (found.problems, found.kernels, found.loaded) == (64, len(gpu.kernels), True)
     assert len(compiled) == found.kernels and gpu.entered == 0
@@ -356,7 +356,7 @@ def kernels_for(M, N, K, **how):
         ((512, 1, 256), {"source": "row"}, (1, set())),  # one number
         ((512, 1, 256), {"source": "matrix"}, (4, set())),
         ((512, 512, 16384), {"rung": "pipelined"}, (0, {("reduce_parts.cu", 0)})),
-        ((512, 512, 16384), {"rung": "pipelined", "source": "row"}, (0, {("reduce_parts.cu", 1)})),
+        ((512, 512, 16384), {"rung": "pipelined", "source": "row"}, (0, {("reduce_parts.cu", 4)})),
         ((64, 512, 8192), {"batch_invariant": True, "source": "row"}, (0, {("reduce_segments.cu", 1)})),
         ((64, 512, 512), {"rung": "warptiled", "source": "row"}, (0, {("copy_strided.cu", 0)})),
     ],
@@ -370,11 +370,11 @@ def test_what_c_is_decides_which_kernels_read_it(problem, how, expected):
     ("problem", "how", "product", "guard", "adding"),
     [
         ((1024, 1024, 1024), {}, 0, 0, 0),
-        ((1024, 1024, 1024), {"source": "matrix"}, 4, 1, 1),
-        ((1024, 1024, 1024), {"source": "row"}, 4, 1, 1),
+        ((1024, 1024, 1024), {"source": "matrix"}, 4, 1, 4),
+        ((1024, 1024, 1024), {"source": "row"}, 4, 1, 4),
         ((1024, 1024, 1024), {"source": "column"}, 1, 1, 1),
         ((1024, 1022, 1024), {"source": "row"}, 1, 1, 1),
-        ((64, 4096, 4096), {"source": "row"}, 0, 0, 1),  # several parts
+        ((64, 4096, 4096), {"source": "row"}, 0, 0, 4),  # several parts
         ((64, 4096, 4096), {"source": "column"}, 0, 0, 1),
         ((64, 4096, 4096), {}, 0, 0, 0),
     ],

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from fastsgemm.call.epilogue import Epilogue
 from fastsgemm.call.plan import Draft, Scalar, When, Write
@@ -71,6 +72,37 @@ def test_the_parts_of_a_batch_lie_one_product_after_the_other(draft):
 def test_without_parts_beta_times_c_is_stored(draft):
     launch, _ = reduction(draft, C, parts=0, when=When.READS_NOTHING)
     assert launch.arguments[2:5] == (np.int32(0), 0, 0) and not launch.early and draft.size == 0
+
+
+@pytest.mark.parametrize(
+    ("c", "sym", "vec"),
+    [
+        (C, Sym.WHOLE, 4),
+        (C, Sym.BOTH, 1),
+        (replace(C, misalignment=4), Sym.WHOLE, 1),
+        (C.as_strided((6, 7), (12, 1)), Sym.WHOLE, 1),
+        (C.as_strided((6, 8), (11, 1)), Sym.WHOLE, 1),
+        (C.as_strided((6, 8), (1, 12)), Sym.WHOLE, 1),
+        (C.as_strided((3, 6, 8), (99, 12, 1)), Sym.WHOLE, 1),
+        (C.as_strided((3, 6, 8), (100, 12, 1)), Sym.WHOLE, 4),
+    ],
+    ids=str,
+)
+def test_parts_are_read_four_floats_at_a_time_where_c_can_be_stored_so(draft, c, sym, vec):
+    _, constants = reduction(draft, c, None, sym)
+    assert constants["VEC_C"] == vec and constants["SOURCE"] == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "read"), [(SOURCE, 4), (replace(SOURCE, misalignment=8), 1), (SOURCE.as_strided((6, 8), (1, 0)), 1)]
+)
+def test_so_is_a_source_that_lies_so(draft, source, read):
+    _, constants = reduction(draft, C, source)
+    assert (constants["VEC_C"], constants["SOURCE"]) == (4, read)
+    narrow = C.as_strided((6, 7), (12, 1))
+    draft.launches.clear()
+    _, constants = reduction(draft, narrow, source.as_strided((6, 7), source.strides))
+    assert (constants["VEC_C"], constants["SOURCE"]) == (1, 1)
 
 
 def test_segments_have_a_kernel_of_their_own(draft):

@@ -13,7 +13,7 @@ from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Meta
 from fastsgemm.geometry.tensor_map import TensorMap
 from fastsgemm.host import as_float32, write
-from fastsgemm.jit.source import copy_spec
+from fastsgemm.jit.source import helper_spec
 from fastsgemm.known_devices import find
 from fastsgemm.problem import DType, parse
 from fastsgemm.request import of_call, of_problem, resolve
@@ -135,7 +135,7 @@ def test_the_plan_converts_what_no_kernel_reads(device):
     problem = parse("512,512,512,NT,bf16xf32")
     request = of_problem(resolve("pipelined", precision="ieee"), problem)
     first, product = plan_of(H200, request, variants.dense(problem)).launches[:2]
-    assert first.kernel == copy_spec("copy_strided", FROM=DType.BF16, TO=DType.F32)
+    assert first.kernel == helper_spec("copy_strided", FROM=DType.BF16, TO=DType.F32)
     assert product.kernel.file == "09_pipelined.cu" and first.writes[0].matrix in product.matrices
 
 

@@ -168,6 +168,7 @@ def test_every_record_is_legal_where_it_is_shipped(arch):
 def test_a_kernel_without_a_config_compiles_cleanly(arch, name):
     changes = [{}, {"SOURCE": 1}, {"SYM": 1}] if "SOURCE" in source.HELPERS[name] else [{}, {"FROM": 1}, {"FROM": 2}]
     changes += [{"TO": 1}, {"TO": 2}, {"FROM": 2, "TO": 2}] if "TO" in source.HELPERS[name] else []
+    changes += [{"VEC_C": 4, "SOURCE": read} for read in (0, 1, 4)] if "VEC_C" in source.HELPERS[name] else []
     for changed in changes:
         report = compilations.report(kernel_texts.helper(name, **changed), rungs.kernel_name(name), arch)
         assert report.registers <= 64 and not (report.stack_bytes or report.spill_stores or report.spill_loads)

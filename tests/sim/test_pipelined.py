@@ -385,9 +385,15 @@ class TestBlasRulesInParts:
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 33])
-@pytest.mark.parametrize(("M", "N", "strides"), [(5, 9, (11, 1)), (5, 9, (1, 5)), (40, 37, (39, 1)), (40, 37, (1, 41))])
+@pytest.mark.parametrize(
+    ("M", "N", "strides", "vec"),
+    [
+        (5, 9, (11, 1), 1), (5, 9, (1, 5), 1), (40, 37, (39, 1), 1), (40, 37, (1, 41), 1),
+        (5, 8, (12, 1), 4), (37, 36, (40, 1), 4),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("beta", [0.0, 0.5])
-def test_the_sum_alone(count, M, N, strides, beta, libm_fma):
+def test_the_sum_alone(count, M, N, strides, vec, beta, libm_fma):
     draw = np.random.default_rng(3)
     W = draw.standard_normal((count * M + 1, N)).astype(np.float32)
     memory = np.full(1600, np.nan if beta == 0 else 7.0, np.float32)
@@ -398,7 +404,8 @@ def test_the_sum_alone(count, M, N, strides, beta, libm_fma):
     args = (M, N, count, "W", M * N, 1.5, beta, "C", *strides, Batch().packed)
     regions = {"W": Region(W), "C": Region(memory.reshape(1, -1), write=True, read=bool(beta))}
     name = rungs.kernel_name("reduce_parts")
-    Machine().launch(kernel_texts.helper("reduce_parts"), name, *grid.reduction_blocks(M, N, count), 0, args, regions)
+    text = kernel_texts.helper("reduce_parts", VEC_C=vec)
+    Machine().launch(text, name, *grid.reduction_blocks(M, N, count), 0, args, regions)
     same_bits(view.copy(), expected)
 
 

@@ -97,11 +97,16 @@ class Epilogue:
         c, source, sym = self._whole
         M, N = c.rows_and_columns
         blocks, threads = grid.reduction_blocks(M, N, self.parts, in_order, sym)
-        name = "reduce_segments" if in_order else "reduce_parts"
+        if in_order:
+            kernel = helper_spec("reduce_segments", SOURCE=source is not None, SYM=sym)
+        else:
+            vec = 1 if N % 4 or sym else c.width
+            read = 0 if source is None else min(vec, source.width)
+            kernel = helper_spec("reduce_parts", VEC_C=vec, SOURCE=read, SYM=sym)
         batch = Batch(c.extents, self.steps, self.steps, c.steps)
         sums = (self.matrix, self.part_stride) if self.parts else (0, 0)
         draft.add(
-            helper_spec(name, int(source is not None), sym), (blocks, *batch.grid), threads,
+            kernel, (blocks, *batch.grid), threads,
             (
                 *map(np.int32, (M, N, self.parts)), *sums, Scalar.ALPHA, Scalar.BETA, c, *c.inner_strides,
                 batch.with_source(source),

@@ -12,7 +12,7 @@ from fastsgemm.call.plan import Draft, When, Write
 from fastsgemm.geometry.batch import Batch
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.matrix import Matrix, Operand
-from fastsgemm.jit.source import HELPERS, copy_spec
+from fastsgemm.jit.source import HELPERS, helper_spec
 from fastsgemm.problem import DType
 
 _THREADS = HELPERS["copy_strided"]["THREADS"]
@@ -58,7 +58,7 @@ def add_copy(draft: Draft, source: Matrix, target: Matrix, when: When = When.ALW
     count = rows * columns
     if count > 0:
         draft.add(
-            copy_spec("copy_strided", FROM=source.dtype, TO=target.dtype), (-(-count // _OF_BLOCK), *batch.grid),
+            helper_spec("copy_strided", FROM=source.dtype, TO=target.dtype), (-(-count // _OF_BLOCK), *batch.grid),
             _THREADS,
             (np.int32(rows), np.int32(columns), source, *source.inner_strides, target, *target.inner_strides, batch),
             writes=(Write(target),), when=when,
@@ -78,7 +78,7 @@ def add_lines(draft: Draft, matrix: Matrix, operand: Operand, packed: Operand) -
     address = draft.reserve(ITEM * lines * to_line, "packed copies of A and B")
     target = Matrix(address, shape, packed.strides, name=f"{matrix.name} packed")
     draft.add(
-        copy_spec("pack", FROM=matrix.dtype), (-(-lines // tile) * -(-length // tile),), _PACK["THREADS"],
+        helper_spec("pack", FROM=matrix.dtype), (-(-lines // tile) * -(-length // tile),), _PACK["THREADS"],
         (np.int32(lines), np.int32(length), matrix, from_line, from_step, target, to_line),
         writes=(Write(target),), when=When.READS,
     )  # fmt: skip

@@ -13,7 +13,8 @@ from fastsgemm.problem import Problem, Sym
 
 MAX_BLOCKS = 2**31 - 1  # of a one-dimensional grid
 
-REDUCTION = {"THREADS": 256, "PARTIAL_SUMS": 8, "SERIAL_PARTS": 8, "ELEMENTS": 4}  # constants of reduce_parts.cu
+# Constants of reduce_parts.cu.
+REDUCTION = {"THREADS": 256, "PARTIAL_SUMS": 8, "SERIAL_PARTS": 8, "ELEMENTS": 4, "READS": 4}
 
 # Constants of reduce_segments.cu.
 SEGMENT_REDUCTION = {"THREADS": 256, "GROUPS": 8, "SERIAL_PARTS": 16, "READS": 16}

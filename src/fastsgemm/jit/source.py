@@ -19,7 +19,6 @@ from fastsgemm.config import K_GROUP, MAX_ALTERNATED, MAX_PASS, PAD, Config, Ski
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import REDUCTION, SEGMENT_REDUCTION
 from fastsgemm.geometry.variants import Variant
-from fastsgemm.problem import DType, Sym
 from fastsgemm.rungs import Rung, kernel_name
 
 _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
@@ -29,7 +28,7 @@ _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
 HELPERS = {
     "copy_strided": {"THREADS": 256, "ELEMENTS": 4, "FROM": 0, "TO": 0},
     "pack": {"THREADS": 256, "TILE": 64, "VECTOR": 4, "FROM": 0},
-    "reduce_parts": REDUCTION | {"SOURCE": 0, "SYM": 0},
+    "reduce_parts": REDUCTION | {"VEC_C": 1, "SOURCE": 0, "SYM": 0},
     "reduce_segments": SEGMENT_REDUCTION | {"SOURCE": 0, "SYM": 0},
 }
 
@@ -62,19 +61,9 @@ def spec(file: str, constants: Mapping[str, int]) -> KernelSpec:
 
 
 @cache
-def helper_spec(name: str, source: int = 0, sym: Sym = Sym.WHOLE) -> KernelSpec:
-    """Return a kernel without a config, with its constants of `HELPERS`.
-
-    With `source` = 1, it reads a source. With `sym`, it stores a symmetric result, or one triangle of it.
-    """
-    changed = ({"SOURCE": source} if source else {}) | ({"SYM": int(sym)} if sym else {})
-    return spec(f"{name}.cu", HELPERS[name] | changed)
-
-
-@cache
-def copy_spec(name: str, **types: DType) -> KernelSpec:
-    """Return a kernel that copies, with FROM and TO, the types of what it reads and writes."""
-    return spec(f"{name}.cu", HELPERS[name] | {which: int(dtype) for which, dtype in types.items()})
+def helper_spec(name: str, **changed: int) -> KernelSpec:
+    """Return a kernel without a config, with its constants of `HELPERS` but for those that are given."""
+    return spec(f"{name}.cu", HELPERS[name] | {constant: int(value) for constant, value in changed.items()})
 
 
 @lru_cache(maxsize=4096)
