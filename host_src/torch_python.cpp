@@ -10,9 +10,9 @@
 namespace fastsgemm {
 namespace {
 
-PyObject *miss = nullptr;     // fastsgemm.torch.launcher.miss
-PyObject *prepare = nullptr;  // fastsgemm.torch.products.prepare_to_pass_on
-PyObject *renew = nullptr;    // fastsgemm.torch.launcher._renew
+PyObject *miss = nullptr;     // fastsgemm.torch.cpp_launcher.miss
+PyObject *prepare = nullptr;  // fastsgemm.torch.execution.prepare_to_pass_on
+PyObject *renew = nullptr;    // fastsgemm.torch.cpp_launcher._renew
 
 // Holds Python's lock while it lives.
 class Gil {

@@ -414,11 +414,11 @@ PYTORCH = {
 @pytest.mark.parametrize("call", PYTORCH)
 def test_the_products_of_pytorch_can_be_prepared(python_h200, on_host, torch, monkeypatch, call, precision):
     import fastsgemm.torch
-    from fastsgemm.torch import products
+    from fastsgemm.torch import execution
 
     gpu = python_h200
-    monkeypatch.setattr(products, "gpu_of", lambda ordinal: gpu)
-    monkeypatch.setattr(products, "current_stream", lambda ordinal: 5)
+    monkeypatch.setattr(execution, "gpu_of", lambda ordinal: gpu)
+    monkeypatch.setattr(execution, "current_stream", lambda ordinal: 5)
     problem, how, *shapes = PYTORCH[call]
     preparation.prepare(*problem, precision=precision, progress=False, **how)
     prepared = set(gpu.kernels)

@@ -344,12 +344,12 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, s
                 addresses[side] = each.address
         learns = library.has_launcher and not kept and out is None and request.config is None
         if learns:
-            from fastsgemm.torch import launcher
+            from fastsgemm.torch import cpp_launcher
 
-            epoch = launcher.epoch()
+            epoch = cpp_launcher.epoch()
         loaded = multiply(gpu, handle, request, operands, alpha, beta, addresses)
         if learns:
-            launcher.learn(request, A, B, C, loaded, operands[2][1].shape, epoch)
+            cpp_launcher.learn(request, A, B, C, loaded, operands[2][1].shape, epoch)
         if kept:
             gpu.keep_alive(handle, kept)
         if result is not target:

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 import fastsgemm.torch  # noqa: E402
 from fastsgemm.switches import periods  # noqa: E402
-from fastsgemm.torch import switch  # noqa: E402
+from fastsgemm.torch import kernel_switch  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("on_host")
 
@@ -71,11 +71,11 @@ def attempts(function, errors):
 def test_a_block(tried):
     def block():
         with fastsgemm.torch.enabled(only="mm", device="cpu"):
-            assert switch.periods.blocks
+            assert kernel_switch.periods.blocks
 
     errors = []
     for _ in attempts(block, errors):
-        assert switch.periods.current is None and not switch.periods.blocks
+        assert kernel_switch.periods.current is None and not kernel_switch.periods.blocks
     assert len(errors) > 50
     tried(ATTACK, len(errors))
 
@@ -90,8 +90,8 @@ def test_enable_and_disable(tried, first):
     first()
     try:
         for _ in attempts(turn, errors):
-            assert switch.periods.current is switch.periods.process.switch
-            on = switch.periods.current
+            assert kernel_switch.periods.current is kernel_switch.periods.process.switch
+            on = kernel_switch.periods.current
             before = on and on.report().calls
             torch.mm(torch.ones(2, 2), torch.ones(2, 2))
             assert on is None or on.report().calls == before + 1

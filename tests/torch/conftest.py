@@ -39,10 +39,10 @@ def fake_driver(tmp_path_factory):
 @pytest.fixture
 def launcher(device, fake_driver, monkeypatch):
     """The launcher, for tensors of the host, which launches on the Python device, on stream 5."""
-    from fastsgemm.torch import launcher, products, switch
+    from fastsgemm.torch import cpp_launcher, execution, kernel_switch
 
-    if not launcher.load():
-        pytest.skip(launcher.reason())
+    if not cpp_launcher.load():
+        pytest.skip(cpp_launcher.reason())
 
     def launch(config, kernel, pointers):
         found = PythonKernel.made[kernel]
@@ -57,13 +57,13 @@ def launcher(device, fake_driver, monkeypatch):
     callback = _Launch(launch)
     ctypes.c_void_p.in_dll(fake_driver, "fake_launch").value = ctypes.cast(callback, ctypes.c_void_p).value
     device.by_launcher = device.refusal = 0
-    monkeypatch.setattr(switch, "_LAUNCHER_DEVICES", ("cpu",))
-    monkeypatch.setattr(products, "gpu_of", lambda ordinal: device)
-    monkeypatch.setattr(products, "current_stream", lambda ordinal: 5)
-    launcher._module.set_up(
-        fake_driver._name, fake_driver._name, launcher.miss, products.prepare_to_pass_on, launcher._renew
+    monkeypatch.setattr(kernel_switch, "_LAUNCHER_DEVICES", ("cpu",))
+    monkeypatch.setattr(execution, "gpu_of", lambda ordinal: device)
+    monkeypatch.setattr(execution, "current_stream", lambda ordinal: 5)
+    cpp_launcher._module.set_up(
+        fake_driver._name, fake_driver._name, cpp_launcher.miss, execution.prepare_to_pass_on, cpp_launcher._renew
     )
-    launcher.forget_plans()
-    yield launcher
-    launcher.forget_plans()
-    launcher._connect(launcher._module)
+    cpp_launcher.forget_plans()
+    yield cpp_launcher
+    cpp_launcher.forget_plans()
+    cpp_launcher._connect(cpp_launcher._module)

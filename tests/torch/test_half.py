@@ -238,7 +238,7 @@ class TestSwitch:
     def test_tf32_is_about_float32_factors(self, monkeypatch, passed_on):
         monkeypatch.setattr("fastsgemm.torch.overrides.fp32_precision", lambda: "tf32")
         override = overrides.Override("mm.dtype", resolve(precision="fp16x3"), "cuda")
-        assert override._wish() == ""
+        assert override._fp32_precision() == ""
 
 
 def test_forms_that_pytorch_has_no_kernel_of_are_left_out():

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 import fastsgemm
-from fastsgemm.torch.command import main
+from fastsgemm.torch.torch_command import main
 
 WHERE = "import fastsgemm; print(fastsgemm.__file__)"
 

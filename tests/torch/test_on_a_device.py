@@ -14,7 +14,7 @@ from torch_products import A3, B3, C3, A, B, C, V, close, counted, enabled  # no
 
 import fastsgemm.torch  # noqa: E402
 from fastsgemm.request import Request, resolve  # noqa: E402
-from fastsgemm.torch import products  # noqa: E402
+from fastsgemm.torch import execution  # noqa: E402
 from fastsgemm.torch.overrides import Override  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("on_host")
@@ -32,8 +32,8 @@ class TestOnADevice:
         """The device, whose calls take the way through Python or, but for the first of a kind, the launcher."""
         if request.param == "launcher":
             request.getfixturevalue("launcher")
-        monkeypatch.setattr(products, "gpu_of", lambda ordinal: device)
-        monkeypatch.setattr(products, "current_stream", lambda ordinal: 5)
+        monkeypatch.setattr(execution, "gpu_of", lambda ordinal: device)
+        monkeypatch.setattr(execution, "current_stream", lambda ordinal: 5)
         return device
 
     def test_it_launches_on_the_current_stream(self, gpu):
@@ -163,10 +163,10 @@ ENDING = """
 import faulthandler, threading, time
 import torch
 import fastsgemm.torch
-from fastsgemm.torch import launcher, switch
+from fastsgemm.torch import cpp_launcher, kernel_switch
 
-switch._LAUNCHER_DEVICES = ("cpu",)
-assert launcher.load()
+kernel_switch._LAUNCHER_DEVICES = ("cpu",)
+assert cpp_launcher.load()
 faulthandler.dump_traceback_later(20, exit=True)
 ends = threading.Event()
 
@@ -181,7 +181,7 @@ library = torch.library.Library("aten", "IMPL")
 library.impl("mm", Kernel(), "CPU", allow_override=True)
 x = torch.eye(2, dtype=torch.float64)
 with fastsgemm.torch.enabled(device="cpu", only="mm"):
-    assert switch.periods.current._launched
+    assert kernel_switch.periods.current._launched
     assert torch.mm(x, 2 * x) is not None
     library._destroy()
     library = torch.library.Library("aten", "IMPL")
@@ -348,7 +348,7 @@ class TestLauncher:
             monkeypatch.setattr(Override, "multiply", turned_meanwhile)
             torch.mm(A, B)
             torch.mm(A, B)
-            inner = fastsgemm.torch.switch.periods.current
+            inner = fastsgemm.torch.kernel_switch.periods.current
             assert inner.batch_invariant and counted(inner) == {"mm": 1}
         assert counted(outer) == {"mm": 1}
 
@@ -461,8 +461,8 @@ class TestSgemm:
         request = resolve()
         quick = launcher._module.sgemm
         assert quick(request, A, B, C, 1.0, 1.0) is None
-        views = [products.view(x) for x in (A, B, C)]
-        loaded = products.on_device(device, views, 1.0, 1.0, request)
+        views = [execution.view(x) for x in (A, B, C)]
+        loaded = execution.on_device(device, views, 1.0, 1.0, request)
         launcher.learn(request, A, B, C, loaded, C.shape, launcher.epoch())
         out = torch.full((3, 5), 2.0)
         version = out._version
@@ -484,9 +484,9 @@ class TestSgemm:
                 return func(*args, **(kwargs or {}))
 
         request, quick, out = resolve(), launcher._module.sgemm, C.clone()
-        views = [products.view(x) for x in (A, B, out)]
+        views = [execution.view(x) for x in (A, B, out)]
         epoch = launcher.epoch()
-        launcher.learn(request, A, B, None, products.on_device(device, views, 1.0, 0.0, request), C.shape, epoch)
+        launcher.learn(request, A, B, None, execution.on_device(device, views, 1.0, 0.0, request), C.shape, epoch)
         assert quick(request, A, B, None, 1.0, 0.0) is not None
         for a in (A.as_subclass(Subclass), "A", A.numpy(), A._neg_view(), A.to_sparse(), A.to("meta")):
             assert quick(request, a, B, None, 1.0, 0.0) is None

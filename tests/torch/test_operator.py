@@ -268,10 +268,10 @@ def test_errors_under_vmap_show_the_shapes_of_one_product(A, B, dims, message):
 
 
 def test_two_batches_are_one_product(monkeypatch):
-    from fastsgemm.torch import products
+    from fastsgemm.torch import execution
 
-    real, shapes = products.multiply, []
-    monkeypatch.setattr(products, "multiply", lambda *given: (shapes.append(given[-1].shape), real(*given)))
+    real, shapes = execution.multiply, []
+    monkeypatch.setattr(execution, "multiply", lambda *given: (shapes.append(given[-1].shape), real(*given)))
     A, B = values(7, 6, 3, 4), values(7, 6, 4, 5)
     equal(torch.func.vmap(OPERATOR)(A[0], B[0]), A[0] @ B[0])
     equal(torch.func.vmap(torch.func.vmap(OPERATOR), (0, 0))(A, B), A @ B)
@@ -280,11 +280,11 @@ def test_two_batches_are_one_product(monkeypatch):
 
 def by_products(monkeypatch):
     """Return a list to which the shapes of A and B of every product are added."""
-    from fastsgemm.torch import products
+    from fastsgemm.torch import execution
 
-    real, shapes = products.multiply, []
+    real, shapes = execution.multiply, []
     monkeypatch.setattr(
-        products, "multiply", lambda A, B, *more: (shapes.append((tuple(A.shape), tuple(B.shape))), real(A, B, *more))
+        execution, "multiply", lambda A, B, *more: (shapes.append((tuple(A.shape), tuple(B.shape))), real(A, B, *more))
     )
     return shapes
 

@@ -21,10 +21,10 @@ def test_the_samples_of_pytorch(operators, on_host):
 
 
 def test_a_wrong_product_is_noticed(operators, on_host, monkeypatch):
-    import fastsgemm.torch.products as products
+    from fastsgemm.torch import execution
 
-    real = products.on_host
-    monkeypatch.setattr(products, "on_host", lambda views, alpha, *rest: real(views, 2 * alpha, *rest))
+    real = execution.on_host
+    monkeypatch.setattr(execution, "on_host", lambda views, alpha, *rest: real(views, 2 * alpha, *rest))
     mm = next(operator for operator in operators if operator.name == "mm")
     with pytest.raises(AssertionError):
         opinfo_samples.run(mm, "cpu")

@@ -73,11 +73,11 @@ for of_a, of_b in itertools.product([Replicate(), Shard(0), Shard(1), Shard(2)],
 """,
     "what depends on more than placements": """
 import unittest.mock
-from fastsgemm.torch import products
+from fastsgemm.torch import execution
 a, b = placed(values(6, 4), Shard(1)), placed(values(4, 6), Shard(0))
 assert sgemm(a, b).placements == (Partial(),)
 seen = []
-with unittest.mock.patch.object(products, "multiply", lambda A, B, C, alpha, beta, request, out: (
+with unittest.mock.patch.object(execution, "multiply", lambda A, B, C, alpha, beta, request, out: (
         seen.append((tuple(A.shape), request.batch_invariant)), out.copy_(A @ B))):
     assert Partial() not in sgemm(a, b, batch_invariant=True).placements  # after the same operands without
     assert all(shape[-1] == 4 and in_order for shape, in_order in seen), seen

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 import fastsgemm.torch  # noqa: E402
 from fastsgemm.jit import torch_library  # noqa: E402
-from fastsgemm.torch import launcher, switch  # noqa: E402
+from fastsgemm.torch import cpp_launcher, kernel_switch  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("on_host")
 
@@ -65,16 +65,16 @@ def another_build(monkeypatch, folder):
     def connect(module):
         raise RuntimeError("libtorch_cuda.so has no aoti_torch_get_current_cuda_stream\nException raised from ...")
 
-    monkeypatch.setattr(launcher, "_connect", connect)
-    monkeypatch.setattr(launcher.host_compiler, "load", lambda *given: None)
+    monkeypatch.setattr(cpp_launcher, "_connect", connect)
+    monkeypatch.setattr(cpp_launcher.host_compiler, "load", lambda *given: None)
     return "libtorch_cuda.so has no aoti_torch_get_current_cuda_stream"
 
 
 @pytest.fixture
 def nothing_tried_yet(monkeypatch):
-    monkeypatch.setattr(launcher, "_module", None)
-    monkeypatch.setattr(launcher, "_reason", None)
-    monkeypatch.setattr(switch, "_LAUNCHER_DEVICES", ("cpu",))
+    monkeypatch.setattr(cpp_launcher, "_module", None)
+    monkeypatch.setattr(cpp_launcher, "_reason", None)
+    monkeypatch.setattr(kernel_switch, "_LAUNCHER_DEVICES", ("cpu",))
 
 
 def multiplied():

@@ -71,7 +71,7 @@ class LoadedPlan:
         self.gpu, self.plan, self._K = gpu, plan, plan.K
         self.kernels = [kernel.ready(gpu, each.kernel, each.shared_bytes) for each in plan.launches]
         self.apart = plan.apart
-        self.launcher: Any = None  # the same plan for PyTorch's launcher; see `fastsgemm.torch.launcher`
+        self.launcher: Any = None  # the same plan for PyTorch's launcher; see `fastsgemm.torch.cpp_launcher`
         # Of workspace, in the order of `CASES`.
         working = [launch for launch in plan.launches if _uses_workspace(launch)] if plan.workspace else []
         self._sizes = [plan.workspace if any(launch.when.holds(*case) for launch in working) else 0 for case in CASES]

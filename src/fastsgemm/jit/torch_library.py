@@ -1,6 +1,6 @@
 """The library of PyTorch's launcher: what it is compiled from, for PyTorch as it is installed, which is not imported.
 
-The launcher itself is `fastsgemm.torch.launcher`.
+The launcher itself is `fastsgemm.torch.cpp_launcher`.
 """
 
 from __future__ import annotations

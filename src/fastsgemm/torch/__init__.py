@@ -1,10 +1,10 @@
 """fastsgemm in PyTorch: an operator, and a switch that makes PyTorch's own products run on fastsgemm.
 
-``torch.ops.fastsgemm.sgemm`` is there once this module is imported; `fastsgemm.torch.operator` describes it. It has
-gradients of any order, works in ``torch.compile`` and ``torch.export``, and under ``torch.func``.
+Importing this module registers ``torch.ops.fastsgemm.sgemm``; `fastsgemm.torch.operator` describes it. It has
+gradients of any order, and works in ``torch.compile`` and ``torch.export`` and under ``torch.func``.
 
 `enable` replaces the float32 products of CUDA tensors in the whole process: matrix products, linear layers, einsum, and
-their gradients. ``python -m fastsgemm.torch script.py`` does so for a program that is not edited.
+their gradients. ``python -m fastsgemm.torch script.py`` does so for an unmodified program.
 
 Examples
 --------
@@ -19,7 +19,7 @@ from fastsgemm.errors import MissingExtraError
 try:
     import torch
 except ModuleNotFoundError as error:
-    if error.name != "torch":  # it is there, but something that it needs is not
+    if error.name != "torch":  # PyTorch is installed, but one of its dependencies is not
         raise
     raise MissingExtraError(
         "fastsgemm.torch needs PyTorch 2.6 or later, which is not installed; https://pytorch.org says how"
@@ -30,10 +30,10 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < _OLDEST:
     raise MissingExtraError(f"fastsgemm.torch needs PyTorch 2.6 or later, got {torch.__version__}; update it")
 
 from fastsgemm.torch import operator as _operator  # noqa: E402, F401  (registers torch.ops.fastsgemm.sgemm)
+from fastsgemm.torch.call_report import Line, Report  # noqa: E402
+from fastsgemm.torch.execution import OutOfMemoryError  # noqa: E402
+from fastsgemm.torch.kernel_switch import OPERATORS, Switch, disable, enable, enabled, report  # noqa: E402
 from fastsgemm.torch.linear import linear_fp32  # noqa: E402
-from fastsgemm.torch.products import OutOfMemoryError  # noqa: E402
-from fastsgemm.torch.report import Line, Report  # noqa: E402
-from fastsgemm.torch.switch import OPERATORS, Switch, disable, enable, enabled, report  # noqa: E402
 
 __all__ = [
     "OPERATORS",

@@ -1,5 +1,5 @@
 """``python -m fastsgemm.torch [options] script.py args...`` runs a program with the switch on."""
 
-from fastsgemm.torch.command import main
+from fastsgemm.torch.torch_command import main
 
 main()

@@ -1,7 +1,7 @@
-"""What an overridden operator does with operands like these: multiply them, or pass the call on, and why.
+"""Decides whether an overridden operator multiplies its operands or passes the call on, and why.
 
-A decision depends only on the shapes, strides, dtypes and devices of the operands. So it is made at the first call with
-such operands, and each later one is a look-up. All conditions that decide whether a call is replaced are here.
+A decision depends only on the shapes, strides, dtypes and devices of the operands, so it is made at the first such
+call, and later calls look it up. All conditions that decide whether a call is replaced are here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fastsgemm.call.arrays import HOST
 from fastsgemm.call.driver import LoadedPlan
 from fastsgemm.geometry.layout import Meta, row_major
 from fastsgemm.problem import MAX_EXTENT
-from fastsgemm.torch.products import meta
+from fastsgemm.torch.execution import meta
 
 HALVES = torch.bfloat16, torch.float16
 TF32 = "TF32 is allowed"
@@ -27,51 +27,51 @@ NO_MEMORY = "an operand without memory"
 
 @dataclass(eq=False, slots=True)
 class Decision:
-    """What is done with operands like these."""
+    """What is done with operands of these shapes, strides, dtypes and devices."""
 
     problem: str  # their shapes, for the report
     flops: int = 0  # of one call
     reason: str = ""  # why the call is passed on; empty if it is replaced
     ordinal: int = HOST
-    # Of A, of B, of what is written and, where C is another tensor than that, of C: all but their addresses.
+    # Of A, B, the output and, where it is a separate tensor, C: everything but their addresses.
     metas: tuple[Meta, ...] = ()
     shape: tuple[int, ...] = ()  # of a new result
     plan: LoadedPlan | None = None  # what is launched; None for the host, and before the first call
     number: int = 0  # among the decisions of its override
-    # How many calls there were, by reason and note. The usual reason is that of the decision; others depend on more
-    # than the operands' kinds. Threads that count at the same time may lose a call.
-    ends: dict[tuple[str, str], int] = field(default_factory=dict)
+    # Numbers of calls by reason and note. The usual reason is the decision's own; others depend on more than what the
+    # decision knows. Threads that count at the same time may lose a call.
+    outcomes: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def count(self, reason: str, note: str = "", calls: int = 1) -> None:
-        """Count calls that were passed on for this reason or, if it is empty, computed; a note says in which way."""
+        """Count calls that were passed on for this reason or, if it is empty, computed, with a note on how."""
         if calls:
-            self.ends[reason, note] = self.ends.get((reason, note), 0) + calls
+            self.outcomes[reason, note] = self.outcomes.get((reason, note), 0) + calls
 
 
 @dataclass(frozen=True)
-class Kind:
+class Operation:
     """What an operator multiplies."""
 
-    name: str  # the operator, without its form
+    name: str  # the operator's, without its form
     dimensions: tuple[int, int]  # of A and B
     adds: bool = False  # whether it adds beta * C
 
 
 def make(
-    kind: Kind, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, result: torch.dtype | None = None
+    operation: Operation, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, result: torch.dtype | None = None
 ) -> Decision:
-    """Return the decision of a call of factors A and B, what is added, and what is written, which may be a new tensor.
+    """Return the decision on a call with factors A and B, addend C and an output, which may be a new tensor.
 
     `c` is None for an operator that adds nothing, and `out` for a new tensor. If both are the same memory, C is updated
-    in place. `result` is the type that is asked for of the product of two factors of one 16-bit type; None for float32
+    in place. `result` is the requested dtype of the product of two factors of one 16-bit type; None for float32
     factors.
     """
-    given = [x for x in (a, b, c, out) if x is not None]
-    reason = _of_types(given, result)
+    operands = [x for x in (a, b, c, out) if x is not None]
+    reason = _of_types(operands, result)
     if reason:
-        return Decision(" and ".join(_name(x.dtype) for x in given[:2]), 0, reason)
-    problem = " x ".join(_shown(x) for x in (a, b))
-    shape = _result_shape(kind, a, b)
+        return Decision(" and ".join(_name(x.dtype) for x in operands[:2]), 0, reason)
+    problem = " x ".join(_format_shape(x) for x in (a, b))
+    shape = _result_shape(operation, a, b)
     if shape is None:
         return Decision(problem, 0, "shapes that do not fit, which PyTorch refuses")
     flops = 2 * a.numel() * (shape[-1] if b.dim() > 1 else 1)
@@ -79,22 +79,21 @@ def make(
     if reason:
         return Decision(problem, flops, reason)
     written = Meta(shape, row_major(shape), device=a.get_device()) if out is None else meta(out)
-    others = [c] if c is not None and (out is None or not same(c, out)) else []
-    metas = (meta(a), meta(b), written, *map(meta, others))
+    separate_c = [c] if c is not None and (out is None or not same(c, out)) else []
+    metas = (meta(a), meta(b), written, *map(meta, separate_c))
     return Decision(problem, flops, ordinal=a.get_device(), metas=metas, shape=shape)
 
 
 def same(c: Tensor, out: Tensor) -> bool:
-    """Whether two tensors are the same elements of memory."""
+    """Return whether two tensors are the same elements in memory."""
     return c is out or (c.data_ptr() == out.data_ptr() and c.stride() == out.stride() and c.shape == out.shape)
 
 
-def of_wish(precision: str, ordinal: int, ours: str) -> tuple[str, str]:
-    """Return why a call is passed on whose program wishes this ``fp32_precision``, or what is noted where it is not.
+def of_fp32_precision(precision: str, ordinal: int, ours: str) -> tuple[str, str]:
+    """Return why a call under this ``fp32_precision`` setting is passed on, or else the note to count it with.
 
-    A wish is PyTorch's to fulfil. But "bfx9", cuBLAS's emulation of float32 by BF16 tensor cores, exists on compute
-    capability 10.x only: elsewhere PyTorch has nothing for it but float32. `ours` is the precision that fastsgemm
-    computes with.
+    PyTorch is left to honour the setting. But "bfx9", cuBLAS's emulation of float32 on BF16 tensor cores, exists on
+    compute capability 10.x only; elsewhere PyTorch computes float32. `ours` is fastsgemm's precision.
     """
     if precision == "tf32":
         return TF32, ""
@@ -108,17 +107,17 @@ def _emulates(ordinal: int) -> bool:
     return ordinal != HOST and torch.cuda.get_device_capability(ordinal)[0] == 10
 
 
-def _of_types(given: list[Tensor], result: torch.dtype | None) -> str:
+def _of_types(operands: list[Tensor], result: torch.dtype | None) -> str:
     if result not in (None, torch.float32):
         return f"out_dtype {_name(result)}"
-    if given[0].dtype is not given[1].dtype and result is not None:
+    if operands[0].dtype is not operands[1].dtype and result is not None:
         return "factors of two dtypes, which PyTorch refuses"
-    for at, x in enumerate(given):
-        if x.dtype not in ((torch.float32,) if result is None or at > 1 else HALVES):
+    for index, x in enumerate(operands):
+        if x.dtype not in ((torch.float32,) if result is None or index > 1 else HALVES):
             return f"dtype {_name(x.dtype)}"
         if x.layout is not torch.strided:
             return f"layout {x.layout}"
-    if len({x.device for x in given}) > 1:
+    if len({x.device for x in operands}) > 1:
         return "operands on different devices, which PyTorch refuses"
     return ""
 
@@ -138,9 +137,9 @@ def _of_shapes(shape: tuple[int, ...], a: Tensor, b: Tensor, c: Tensor | None, o
     return ""
 
 
-def _result_shape(kind: Kind, a: Tensor, b: Tensor) -> tuple[int, ...] | None:
-    """Return the shape of the product, or None if there is none."""
-    if (a.dim(), b.dim()) != kind.dimensions or a.shape[:-2] != b.shape[:-2]:
+def _result_shape(operation: Operation, a: Tensor, b: Tensor) -> tuple[int, ...] | None:
+    """Return the shape of the product, or None if the operands do not fit."""
+    if (a.dim(), b.dim()) != operation.dimensions or a.shape[:-2] != b.shape[:-2]:
         return None
     if a.shape[-1] != b.shape[-2 if b.dim() > 1 else 0]:
         return None
@@ -151,5 +150,5 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _shown(x: Tensor) -> str:
+def _format_shape(x: Tensor) -> str:
     return "(" + ", ".join(map(str, x.shape)) + ")"

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from fastsgemm.torch import sharding
+from fastsgemm.torch.execution import DTYPES
 from fastsgemm.torch.operator import LIBRARY  # noqa: F401  (the operator is registered)
-from fastsgemm.torch.products import DTYPES
 
 _sgemm = torch.ops.fastsgemm.sgemm.default
 
@@ -23,7 +23,7 @@ def linear_fp32(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, precis
     x : Tensor, shape (..., K)
         float32, bfloat16 or float16.
     weight : Tensor, shape (N, K)
-        float32, bfloat16 or float16; not necessarily the type of `x`.
+        float32, bfloat16 or float16, independent of `x`.
     bias : Tensor, shape (N,), optional
         float32, bfloat16 or float16.
     precision : str
@@ -36,13 +36,13 @@ def linear_fp32(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, precis
     Raises
     ------
     RuntimeError
-        What PyTorch would refuse; see `fastsgemm.torch.operator`.
+        PyTorch would refuse the operands; see `fastsgemm.torch.operator`.
 
     Examples
     --------
     >>> gate = fastsgemm.torch.linear_fp32(hidden, router.weight)  # doctest: +SKIP
     """
-    if type(x) is not Tensor:  # in inference mode the operator is not asked before DTensor is
+    if type(x) is not Tensor:  # in inference mode DTensor is dispatched before our autograd kernel
         sharding.register()
     rows = x.flatten(0, -2) if x.dim() > 1 else x.unsqueeze(0)  # without -1: K may be 0
     if bias is None:

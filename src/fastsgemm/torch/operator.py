@@ -3,13 +3,13 @@
 It returns alpha * A @ B + beta * C as a new row-major tensor and leaves C as it is. A is (..., M, K), B is (..., K, N)
 and C is (..., M, N), on one CUDA device or on the CPU. C and the result are float32; so are A and B, or bfloat16 or
 float16 where `precision` is given, and gradients have the types of the operands. The dimensions before the last two are
-those of a batch. They are the same in all operands, of which `Tensor.expand` makes one that the batch shares. Whatever
-PyTorch would refuse for `torch.mm` or `torch.bmm` raises RuntimeError. alpha and beta are numbers, as those of
+those of a batch, the same in all operands; `Tensor.expand` shares an operand across the batch. Whatever PyTorch would
+refuse for `torch.mm` or `torch.bmm` raises RuntimeError. alpha and beta are numbers, as those of
 `torch.addmm` are: a tensor would lose its gradient, so it is refused. Multiply the result or an operand by it instead.
 
 It is registered with ``Library.define`` and ``impl``, because ``custom_op`` costs more than the product of small
-matrices. The gradient is an ``autograd.Function`` above it, whose backward is the operator again: so gradients have
-every order, and forward-mode derivatives exist, too.
+matrices. The gradient is an ``autograd.Function`` above it whose backward calls the operator again, so gradients of
+every order and forward-mode derivatives work, too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fastsgemm.call.driver import LoadedPlan
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.problem import MAX_EXTENT
 from fastsgemm.request import Request, resolve
-from fastsgemm.torch import launcher, products, sharding
+from fastsgemm.torch import cpp_launcher, execution, sharding
 
 LIBRARY = torch.library.Library("fastsgemm", "DEF")
 LIBRARY.define(
@@ -43,18 +43,20 @@ _sgemm = torch.ops.fastsgemm.sgemm.default
 
 
 def _require(condition: Any, message: Callable[..., str]) -> None:
-    """Raise RuntimeError with the message unless the condition holds, which may have symbols.
+    """Raise RuntimeError with the message unless the condition, which may be symbolic, holds.
 
-    Where it holds and has none, ``torch._check`` is not called: all its calls would take half the time of the operator.
+    A plain True skips ``torch._check``, whose calls would take half of the operator's time.
     """
     if condition is not True:
         torch._check(condition, message)
 
 
-def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None, symmetric: bool = False, **how: Any) -> tuple[Any, ...]:
-    """Return the shape of the result, which may have symbols, or raise what PyTorch would.
+def _shape(
+    A: Tensor, B: Tensor, beta: float, C: Tensor | None, symmetric: bool = False, **options: Any
+) -> tuple[Any, ...]:
+    """Return the shape of the result, which may have symbols, or raise RuntimeError as PyTorch would.
 
-    The limits of the kernels are not checked here: for a symbol they would become guards.
+    The limits of the kernels are not checked here: on symbols they would become guards.
     """
     operands = (("A", A), ("B", B)) if C is None else (("A", A), ("B", B), ("C", C))
     shape = _shape_of({name: x.shape for name, x in operands}, beta)
@@ -62,7 +64,7 @@ def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None, symmetric: bool 
         _require(shape[-2] == shape[-1], lambda: f"sgemm: symmetric=True needs a square result, got {tuple(shape)}")
     for name, x in operands:
         if x.dtype is not torch.float32:
-            _check_type(name, x.dtype, how)
+            _check_type(name, x.dtype, options)
         _require(
             x is A or x.device == A.device,
             lambda name=name, x=x: f"sgemm: all operands must be on {A.device} as A is, {name} is on {x.device}",
@@ -70,16 +72,16 @@ def _shape(A: Tensor, B: Tensor, beta: float, C: Tensor | None, symmetric: bool 
     return shape
 
 
-def _check_type(name: str, dtype: torch.dtype, how: Mapping[str, Any]) -> None:
-    """Raise RuntimeError for a type that an operand cannot have: only factors have 16 bits, and with a precision."""
-    named = how.get("precision") is not None or how.get("batch_invariant", False)
-    half = dtype in products.DTYPES and name != "C"
+def _check_type(name: str, dtype: torch.dtype, options: Mapping[str, Any]) -> None:
+    """Raise RuntimeError for a bad dtype: only A and B may have 16 bits, and only with a precision given."""
+    named = options.get("precision") is not None or options.get("batch_invariant", False)
+    half = dtype in execution.DTYPES and name != "C"
     more = "; 16-bit operands need a precision by name: 'ieee' or 'fp16x3'" if half else ""
     _require(half and named, lambda: f"sgemm: {name} must be torch.float32, got {dtype}{more}")
 
 
 def _shape_of(shapes: Mapping[str, Sequence[Any]], beta: float) -> tuple[Any, ...]:
-    """Return the shape of the result of operands of these shapes, by their names, or raise what PyTorch would."""
+    """Return the result's shape from the operands' shapes by name, or raise RuntimeError as PyTorch would."""
     A, B, C = shapes["A"], shapes["B"], shapes.get("C")
     for name, shape in shapes.items():
         _require(
@@ -99,7 +101,7 @@ def _shape_of(shapes: Mapping[str, Sequence[Any]], beta: float) -> tuple[Any, ..
 
 
 def _require_batch(name: str, shape: Sequence[Any], A: Sequence[Any]) -> None:
-    """Raise RuntimeError unless the dimensions before the last two are those of A, of which each may be a symbol."""
+    """Raise RuntimeError unless the dimensions before the last two are those of A; each may be a symbol."""
 
     def message() -> str:
         return (
@@ -112,23 +114,23 @@ def _require_batch(name: str, shape: Sequence[Any], A: Sequence[Any]) -> None:
         _require(shape[i] == A[i], message)
 
 
-# What implements the operator takes A, B, alpha, beta and C, as far as they are given, and `how` by name.
+# Implementations take A, B, alpha, beta and C, as far as they are given, and the options by name.
 
 
-def _product(*operands: Any, **how: Any) -> Tensor:
-    return _product_and_plan(*operands, **how)[0]
+def _product(*operands: Any, **options: Any) -> Tensor:
+    return _product_and_plan(*operands, **options)[0]
 
 
 def _product_and_plan(
-    A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **how: Any
+    A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **options: Any
 ) -> tuple[Tensor, LoadedPlan | None]:
     """Return the result and, where it was computed on a device, its plan."""
-    shape = _shape(A, B, beta, C, **how)
-    request = resolve(**how)
+    shape = _shape(A, B, beta, C, **options)
+    request = resolve(**options)
     try:
-        alpha32, beta32 = products.scalar("alpha", alpha), products.scalar("beta", beta)
+        alpha32, beta32 = execution.scalar("alpha", alpha), execution.scalar("beta", beta)
         if max(*shape[-2:], A.shape[-1]) > MAX_EXTENT:
-            checks.result_shape(A.shape, B.shape)  # it says so
+            checks.result_shape(A.shape, B.shape)  # raises
         result = A.new_empty(shape, dtype=torch.float32)
         if result.numel() == 0:
             return result, None
@@ -137,21 +139,23 @@ def _product_and_plan(
         for name, x in (("A", A), ("B", B)) if C is None else (("A", A), ("B", B), ("C", C)):
             if freed(x, x.data_ptr()):
                 raise RuntimeError(f"sgemm: {name} has no memory: it was freed")
-        plan = products.multiply(A, B, C if beta32 else None, alpha32, beta32, request, result)
+        plan = execution.multiply(A, B, C if beta32 else None, alpha32, beta32, request, result)
         if C is not None and not beta32:
-            plan = None  # it has no place for C, which other calls like this one may read
+            plan = None  # it takes no C, which later calls like this one may read
     except FastsgemmError as error:
         shapes = f"sgemm of {tuple(A.shape)} and {tuple(B.shape)} on {A.device}"
-        raise products.named(error, shapes) from error
+        raise execution.add_product(error, shapes) from error
     return result, plan
 
 
-def _fake(A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **how: Any) -> Tensor:
-    resolve(**how)
-    return A.new_empty(_shape(A, B, beta, C, **how), dtype=torch.float32)
+def _fake(
+    A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **options: Any
+) -> Tensor:
+    resolve(**options)
+    return A.new_empty(_shape(A, B, beta, C, **options), dtype=torch.float32)
 
 
-_How = dict[str, Any]  # precision, batch_invariant and symmetric
+_Options = dict[str, Any]  # precision, batch_invariant and symmetric
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -159,41 +163,41 @@ _TRANSPOSITIONS = ("TransposeBackward0", "PermuteBackward0", "TBackward0")  # no
 
 
 class _TransposedView:
-    """A view of one factor, transposed, that is the other factor, and whose gradient flows straight to the first.
+    """A factor that is the transposed view of the other, and whose gradient flows straight to that.
 
-    The gradients of both factors are then one product, if nobody else sees the gradient of the view: there are no hooks
-    of it, registered before the product or after, and it is gone, so that its gradient cannot be asked for.
+    The gradients of both factors are then one product, unless the gradient of the view can be seen: by a hook on it,
+    registered before the product or after, or through the view itself, if it still exists.
     """
 
     def __init__(self, view: Tensor, of_a: bool) -> None:
         self._view, self.of_a = weakref.ref(view), of_a  # whether it is a view of A
         node: Any = view.grad_fn
         handles = [register(_no_hook) for register in (view.register_hook, node.register_hook, node.register_prehook)]
-        # Whatever is registered later is put into the same dictionaries, which belong to the graph.
+        # Later hooks go into the same dictionaries, which belong to the graph.
         self._hooks = [handle.hooks_dict_ref() for handle in handles]
         for handle in handles:
             handle.remove()
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody may see its gradient."""
+        """Whether its gradient can be seen."""
         return self._view() is not None or any(self._hooks)
 
     def used(self, saved: Tensor) -> Tensor:
-        """Return the view where it is there as it was saved, else what was saved, for gradients of gradients."""
+        """Return the view if it exists unchanged, else the saved tensor, for gradients of gradients."""
         view = self._view()
         return saved if view is None or view.data_ptr() != saved.data_ptr() else view
 
 
 def _no_hook(*_: Any) -> None:
-    """Be registered, to see which hooks there are."""
+    """Do nothing; registering this gives access to the dictionaries of hooks."""
 
 
 def _transposed_view(A: Tensor, B: Tensor) -> _TransposedView | None:
-    """Return the factor that is a view of the other one, transposed, as in ``X @ X.mT``; None where that isn't certain.
+    """Return the factor that is a transposed view of the other, as in ``X @ X.mT``; None if that isn't certain.
 
-    Between the two, autograd has only the transposition. A function that returns its input, or a view of it, has a
-    backward of its own; so has a factor that has another memory since ``X.data = ...``, or that is negated lazily.
+    Between the two, the graph has only the transposition. Not so after a function that returns its input or a view of
+    it, which has a backward of its own, after ``X.data = ...``, or for a lazily negated factor.
     """
     base, view = (A, B) if B._base is A else (B, A)
     if view._base is not base or type(A) not in _PLAIN or type(B) not in _PLAIN or torch.compiler.is_compiling():
@@ -216,28 +220,34 @@ def _transposed_view(A: Tensor, B: Tensor) -> _TransposedView | None:
 class _Differentiable(torch.autograd.function._SingleLevelFunction):
     """The operator with its derivatives: linear in A, in B and in C.
 
-    It is a function of a single level of torch.func. A `torch.autograd.Function` would begin with the outermost level
-    again, which is wrong below the dispatcher.
+    It belongs to a single level of torch.func. A `torch.autograd.Function` would start from the outermost level again,
+    which is wrong below the dispatcher.
     """
 
     apply: ClassVar[Callable[..., Any]]
 
     @staticmethod
     def forward(
-        A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, how: _How, view: _TransposedView | None
+        A: Tensor,
+        B: Tensor,
+        alpha: float,
+        beta: float,
+        C: Tensor | None,
+        options: _Options,
+        view: _TransposedView | None,
     ) -> Tensor:
         if not torch._C._are_functorch_transforms_active():
-            return _below_autograd(A, B, alpha, beta, C, how)
-        # `apply` turned both off, but the outer levels of torch.func still have to see this product.
+            return _below_autograd(A, B, alpha, beta, C, options)
+        # `apply` disabled both modes, but the outer levels of torch.func still have to see this product.
         with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
-            return _below_autograd(A, B, alpha, beta, C, how)
+            return _below_autograd(A, B, alpha, beta, C, options)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        A, B, ctx.alpha, ctx.beta, _, how, ctx.view = inputs
-        ctx.how = {name: value for name, value in how.items() if name != "symmetric"}  # derivatives are not
+        A, B, ctx.alpha, ctx.beta, _, options, ctx.view = inputs
+        ctx.options = {name: value for name, value in options.items() if name != "symmetric"}  # derivatives aren't
         ctx.dtypes = A.dtype, B.dtype
-        if ctx.view is not None:  # another view is saved: as long as this one is there, its gradient may be asked for
+        if ctx.view is not None:  # a new view is saved, because saving this one would keep it alive
             with torch.enable_grad():
                 A, B = (A, A.mT) if ctx.view.of_a else (B.mT, B)
             ctx.save_for_backward(A, B)
@@ -252,16 +262,16 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
         of_a, of_b, *_, of_c, _, _ = ctx.needs_input_grad
         a = b = None
         if ctx.view is not None and not ctx.view.is_watched and A.data_ptr() == B.data_ptr():
-            both = gradient + gradient.mT
+            symmetric_gradient = gradient + gradient.mT
             if ctx.view.of_a:
-                a = _sgemm(both, A, ctx.alpha, **ctx.how).to(A.dtype)
+                a = _sgemm(symmetric_gradient, A, ctx.alpha, **ctx.options).to(A.dtype)
             else:
-                b = _sgemm(B, both, ctx.alpha, **ctx.how).to(B.dtype)
+                b = _sgemm(B, symmetric_gradient, ctx.alpha, **ctx.options).to(B.dtype)
         else:
             if ctx.view is not None:
                 A, B = (A, ctx.view.used(B)) if ctx.view.of_a else (ctx.view.used(A), B)
-            a = _sgemm(gradient, B.mT, ctx.alpha, **ctx.how).to(ctx.dtypes[0]) if of_a else None
-            b = _sgemm(A.mT, gradient, ctx.alpha, **ctx.how).to(ctx.dtypes[1]) if of_b else None
+            a = _sgemm(gradient, B.mT, ctx.alpha, **ctx.options).to(ctx.dtypes[0]) if of_a else None
+            b = _sgemm(A.mT, gradient, ctx.alpha, **ctx.options).to(ctx.dtypes[1]) if of_b else None
         return a, b, None, None, ctx.beta * gradient if of_c else None, None, None
 
     @staticmethod
@@ -269,27 +279,27 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
         A, B = ctx.saved_tensors
         parts = [] if c is None or ctx.beta == 0.0 else [ctx.beta * c]
         if a is not None:
-            parts.append(_sgemm(a, B, ctx.alpha, **ctx.how))
+            parts.append(_sgemm(a, B, ctx.alpha, **ctx.options))
         if b is not None:
-            parts.append(_sgemm(A, b, ctx.alpha, **ctx.how))
+            parts.append(_sgemm(A, b, ctx.alpha, **ctx.options))
         return sum(parts[1:], parts[0]) if parts else A.new_zeros((*A.shape[:-1], B.shape[-1]), dtype=torch.float32)
 
 
 def _apply(*operands: Any) -> Any:
-    """Apply the function within the level of torch.func that the dispatcher is at, where there is one."""
+    """Apply the function at the dispatcher's current level of torch.func, if any."""
     if torch._C._are_functorch_transforms_active():
         with enable_single_level_autograd_function():
             return _Differentiable.apply(*operands)
     return _Differentiable.apply(*operands)
 
 
-def _below_autograd(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, how: _How) -> Tensor:
+def _below_autograd(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, options: _Options) -> Tensor:
     with torch._C._AutoDispatchBelowAutograd():
-        return _sgemm(A, B, alpha, beta, C, **how)
+        return _sgemm(A, B, alpha, beta, C, **options)
 
 
 def _with_gradient(
-    A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **how: Any
+    A: Tensor, B: Tensor, alpha: float = 1.0, beta: float = 0.0, C: Tensor | None = None, **options: Any
 ) -> Tensor:
     if type(A) not in _PLAIN or type(B) not in _PLAIN:
         sharding.register()
@@ -297,8 +307,8 @@ def _with_gradient(
     if tracked or forward_ad._current_level >= 0:
         plain = forward_ad._current_level < 0 and not torch._C._are_functorch_transforms_active()
         view = _transposed_view(A, B) if plain and A.requires_grad and B.requires_grad else None
-        return _apply(A, B, alpha, beta, C, how, view)
-    return _below_autograd(A, B, alpha, beta, C, how)
+        return _apply(A, B, alpha, beta, C, options, view)
+    return _below_autograd(A, B, alpha, beta, C, options)
 
 
 def _batched(
@@ -309,38 +319,38 @@ def _batched(
     alpha: float = 1.0,
     beta: float = 0.0,
     C: Tensor | None = None,
-    **how: Any,
+    **options: Any,
 ) -> tuple[Tensor, int]:
-    """The rule of `torch.func.vmap`: fold the batch into M or N where only one of two matrices has it, else a batch."""
+    """The rule of `torch.func.vmap`: fold the batch into M or N if only one of two matrices has it."""
     of_a, of_b, *_, of_c = (*batch_dims[:4], batch_dims[4] if len(batch_dims) > 4 else None)
     size = info.batch_size
     A = A if of_a is None else A.movedim(of_a, 0)
     B = B if of_b is None else B.movedim(of_b, 0)
     C = C if C is None or of_c is None else C.movedim(of_c, 0)
-    given = [("A", A, of_a), ("B", B, of_b), ("C", C, of_c)]
-    # Of one product: its errors are about the shapes that the caller's function sees.
-    shapes = {name: x.shape if dim is None else x.shape[1:] for name, x, dim in given if x is not None}
-    *others, M, N = _shape_of(shapes, beta)
+    operands = [("A", A, of_a), ("B", B, of_b), ("C", C, of_c)]
+    # Shapes of one product, because errors are about what the caller's function sees.
+    shapes = {name: x.shape if dim is None else x.shape[1:] for name, x, dim in operands if x is not None}
+    *batch, M, N = _shape_of(shapes, beta)
     C = _repeated(C, size) if C is not None and of_c is None else C
-    one_product = not (others or how.get("symmetric"))  # a symmetric result has no more rows than columns
+    one_product = not (batch or options.get("symmetric"))  # a symmetric result has no more rows than columns
     if one_product and of_a is not None and of_b is None:
         rows = None if C is None else C.flatten(0, 1)
-        return _sgemm(A.flatten(0, 1), B, alpha, beta, rows, **how).unflatten(0, (size, M)), 0
+        return _sgemm(A.flatten(0, 1), B, alpha, beta, rows, **options).unflatten(0, (size, M)), 0
     if one_product and of_a is None and of_b is not None:
         columns = B.movedim(0, 1).flatten(1, 2)
         side = None if C is None else C.movedim(0, 1).flatten(1, 2)
-        return _sgemm(A, columns, alpha, beta, side, **how).unflatten(1, (size, N)), 1
+        return _sgemm(A, columns, alpha, beta, side, **options).unflatten(1, (size, N)), 1
     A = _repeated(A, size) if of_a is None else A
     B = _repeated(B, size) if of_b is None else B
-    return _sgemm(A, B, alpha, beta, C, **how), 0
+    return _sgemm(A, B, alpha, beta, C, **options), 0
 
 
 def _repeated(x: Tensor, size: int) -> Tensor:
-    """Return a tensor with a batch of `size` before its dimensions, which it shares."""
+    """Return a tensor expanded by a leading batch dimension of `size`."""
     return x.unsqueeze(0).expand(size, *x.shape)
 
 
-launcher.serve(_product_and_plan)
+cpp_launcher.serve(_product_and_plan)
 LIBRARY.impl("sgemm", _product, "CPU")
 LIBRARY.impl("sgemm", _product, "CUDA")
 LIBRARY.impl("sgemm", _with_gradient, "Autograd")
@@ -349,7 +359,7 @@ torch.library.register_vmap("fastsgemm::sgemm", _batched, lib=LIBRARY)
 
 
 def in_trace(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, stream: Any, out: Any) -> Tensor:
-    """Add the product to the graph that PyTorch traces. Numbers and shapes may be symbols, which must not be read."""
+    """Add the product to the traced graph. Numbers and shapes may be symbols, which must not be read."""
     tensors = all(x is None or isinstance(x, Tensor) for x in (A, B, C))
     if not (tensors and request.has_operator and stream is None and out is None):
         raise IN_TRACE("A")
@@ -360,19 +370,19 @@ def in_trace(request: Request, A: Any, B: Any, alpha: Any, beta: Any, C: Any, st
 
 
 def sgemm(request: Request, A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None) -> Tensor:
-    """Do what `fastsgemm.sgemm` does, by PyTorch's dispatcher: for tensors with gradients, tangents or no memory.
+    """Do `fastsgemm.sgemm` through PyTorch's dispatcher: for tensors with gradients, tangents or no memory.
 
-    C is updated in place and returned. In traced code shapes and numbers may be symbols: what can be checked there
-    without reading them is, and the operator checks the rest when it runs.
+    C is updated in place and returned. In traced code, whose shapes and numbers may be symbols, only what needs no
+    value is checked; the operator checks the rest when it runs.
     """
-    how = {
+    options = {
         "precision": request.precision if request.takes_halves else None, "batch_invariant": request.batch_invariant,
         "symmetric": bool(request.symmetric),
     }  # fmt: skip
     operands = {"A": A, "B": B} if C is None else {"A": A, "B": B, "C": C}
     for name, x in operands.items():
         if x.dtype is not torch.float32:
-            if x.dtype not in products.DTYPES or name == "C":
+            if x.dtype not in execution.DTYPES or name == "C":
                 raise wrong_dtype(x.dtype)(name)
             if not request.takes_halves:
                 raise needs_precision(name, str(x.dtype).removeprefix("torch."))
@@ -388,14 +398,14 @@ def sgemm(request: Request, A: Tensor, B: Tensor, alpha: float, beta: float, C: 
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*batch, *A.shape[-2:-1], *(B.shape[-1:] if B.dim() > 1 else ()))
     if C is not None and torch.compiler.is_compiling():
-        fits = len(C.shape) == len(shape) and all(one == other for one, other in zip(C.shape, shape, strict=True))
+        fits = len(C.shape) == len(shape) and all(x == y for x, y in zip(C.shape, shape, strict=True))
         _require(fits, lambda: f"sgemm: C must have shape {shape}, got {tuple(C.shape)}")
     if a.dim() > 2 and b.dim() == 2 and not request.symmetric:  # one product of more rows
         a = a.flatten(0, -2)
     elif batch:
         a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
     c = None if C is None else C.reshape((*a.shape[:-1], b.shape[-1]))
-    result = _sgemm(a, b, alpha, beta, c, **how)
+    result = _sgemm(a, b, alpha, beta, c, **options)
     if a is not A or b is not B:
         result = result.reshape(shape)
     return result if C is None else C.copy_(result)
@@ -404,14 +414,14 @@ def sgemm(request: Request, A: Tensor, B: Tensor, alpha: float, beta: float, C: 
 def _check_written(C: Tensor, A: Tensor, B: Tensor) -> None:
     """Refuse a C that shares memory with A, B or itself, as for tensors without gradients.
 
-    Where tensors have no memory, in traced code and in transforms, C can only be recognised as the same tensor.
+    In traced code and in transforms tensors have no memory, so C is only compared as an object.
     """
     for name, x in (("A", A), ("B", B)):
         checks.apart(name, x is C)
     if torch.compiler.is_compiling():
         return
     try:
-        operands = [products.view(x) for x in (A, B, C)]
+        operands = [execution.view(x) for x in (A, B, C)]
     except RuntimeError:
         return
     _, written = operands[2]

@@ -1,8 +1,7 @@
-"""What takes the place of PyTorch's kernels: multiply or pass the call on, as was decided for operands like these.
+"""The replacements of PyTorch's kernels: each multiplies or passes the call on, as decided for its operands.
 
-`Override.multiply` does a whole call. Where the launcher could be compiled, see `fastsgemm.torch.launcher`, it comes
-here only with calls that it does not know, and with unusual ones. Otherwise every call does, through
-`Override.replacement`.
+`Override.multiply` handles a whole call. With the compiled launcher, see `fastsgemm.torch.cpp_launcher`, it is
+called for new and unusual calls only. Otherwise every call arrives through `Override.replacement`.
 """
 
 from __future__ import annotations
@@ -19,53 +18,53 @@ from fastsgemm.call.arrays.torch import MAX_STORAGE_BYTES, freed
 from fastsgemm.errors import FastsgemmError, OverlapError
 from fastsgemm.request import Request, of_call
 from fastsgemm.switches.report import Totals
-from fastsgemm.torch import decisions, products
-from fastsgemm.torch.decisions import Decision, Kind
-from fastsgemm.torch.report import Line
+from fastsgemm.torch import decisions, execution
+from fastsgemm.torch.call_report import Line
+from fastsgemm.torch.decisions import Decision, Operation
 
-KINDS = {
-    "mm": Kind("mm", (2, 2)),
-    "addmm": Kind("addmm", (2, 2), adds=True),
-    "_addmm_activation": Kind("_addmm_activation", (2, 2), adds=True),
-    "bmm": Kind("bmm", (3, 3)),
-    "baddbmm": Kind("baddbmm", (3, 3), adds=True),
-    "addmv": Kind("addmv", (2, 1), adds=True),
-    "dot": Kind("dot", (1, 1)),
+OPERATIONS = {
+    "mm": Operation("mm", (2, 2)),
+    "addmm": Operation("addmm", (2, 2), adds=True),
+    "_addmm_activation": Operation("_addmm_activation", (2, 2), adds=True),
+    "bmm": Operation("bmm", (3, 3)),
+    "baddbmm": Operation("baddbmm", (3, 3), adds=True),
+    "addmv": Operation("addmv", (2, 1), adds=True),
+    "dot": Operation("dot", (1, 1)),
 }
 
-_MOST_DECISIONS = 16384  # of one operator; then its table is emptied and starts again
+_MOST_DECISIONS = 16384  # of one operator; then its table is cleared
 
 
 class Override:
     """One operator in one form, and its decisions.
 
-    A name is such as ``mm``, ``mm.out``, ``addmm_`` or ``mm.dtype``. The last has 16-bit factors and a float32 result.
+    Names are such as ``mm``, ``mm.out``, ``addmm_`` or ``mm.dtype``; the last has 16-bit factors and a float32 result.
     """
 
     def __init__(self, name: str, request: Request, device: str) -> None:
         self.name = name
         operator = name.partition(".")[0]
         self._in_place = operator.endswith("_")
-        self._kind = KINDS[operator.removesuffix("_")]
+        self._operation = OPERATIONS[operator.removesuffix("_")]
         self._widens = ".dtype" in name
-        self.original: Any  # the kernel that was there before, where Python's kernel is registered
+        self.original: Any  # PyTorch's kernel, where Python's kernel is registered
         self._request = of_call(request, output="the output")
-        # The program's wish is about float32 factors.
-        self._wish = fp32_precision if device == "cuda" and not self._widens else _no_wish
+        # The program's setting is about float32 factors.
+        self._fp32_precision = fp32_precision if device == "cuda" and not self._widens else _default_precision
         self._table: dict[Any, Decision] = {}
-        self.decisions: dict[int, Decision] = {}  # by their number, which no other one gets later
+        self.decisions: dict[int, Decision] = {}  # by number; numbers are not reused
         self._numbers = itertools.count()
         self._counted: Totals[tuple[str, str, str]] = Totals()  # of decisions that were forgotten, see `_add_to`
 
     def lines(self) -> Iterator[Line]:
-        """What this override has done so far."""
+        """Yield the lines of this override's report."""
         counted = Totals(self._counted)
         self._add_to(counted)
         for (problem, reason, note), (calls, flops) in counted.items():
             yield Line(self.name, problem, calls, flops, reason, note)
 
     def count(self, launched: Iterable[tuple[int, int, int]]) -> None:
-        """Count calls that never came here: a decision's number, how many did as decided, how many allowed TF32."""
+        """Add the launcher's counts: a decision's number, calls that followed it, calls that allowed TF32."""
         for number, calls, with_tf32 in launched:
             decision = self.decisions.get(number)
             if decision is not None:  # else it was forgotten meanwhile
@@ -73,60 +72,64 @@ class Override:
                 decision.count(decisions.TF32, "", with_tf32)
 
     def release(self) -> None:
-        """Forget all decisions, but not what they counted."""
+        """Forget all decisions, but keep their counts."""
         self._add_to(self._counted)
         self._table.clear()
         self.decisions.clear()
 
     @property
     def is_full(self) -> bool:
-        """Whether it has as many decisions as it may."""
+        """Whether its table has reached the limit."""
         return len(self.decisions) >= _MOST_DECISIONS
 
     def _add_to(self, counted: Totals[tuple[str, str, str]]) -> None:
-        """Add what all decisions counted, by problem, reason and note."""
+        """Add the counts of all decisions, by problem, reason and note."""
         for decision in list(self.decisions.values()):
-            for (reason, note), calls in list(decision.ends.items()):
+            for (reason, note), calls in list(decision.outcomes.items()):
                 counted.add((decision.problem, reason, note), calls, calls * decision.flops)
 
-    def replacement(self, *operands: Any, **named: Any) -> Any:
-        """Compute what PyTorch's kernel would, for its arguments."""
-        given = list(operands)
-        out_dtype = given.pop() if self._widens else None
-        c = given.pop(0) if self._kind.adds else None
-        a, b = given
-        out = c if self._in_place else named.get("out")
-        alpha, beta = (named.get("alpha", 1), named.get("beta", 1)) if self._kind.adds else (None, None)
+    def replacement(self, *operands: Any, **keywords: Any) -> Any:
+        """Do what PyTorch's kernel would with these arguments."""
+        positional = list(operands)
+        out_dtype = positional.pop() if self._widens else None
+        c = positional.pop(0) if self._operation.adds else None
+        a, b = positional
+        out = c if self._in_place else keywords.get("out")
+        alpha, beta = (keywords.get("alpha", 1), keywords.get("beta", 1)) if self._operation.adds else (None, None)
         result, _ = self.multiply(a, b, c, out, alpha, beta, out_dtype)
         if result is None:
-            products.prepare_to_pass_on(a.get_device())
-            return self.original(*operands, **named)
-        return activated(result, named.get("use_gelu", False)) if self._kind.name == "_addmm_activation" else result
+            execution.prepare_to_pass_on(a.get_device())
+            return self.original(*operands, **keywords)
+        return (
+            activated(result, keywords.get("use_gelu", False))
+            if self._operation.name == "_addmm_activation"
+            else result
+        )
 
     def multiply(
         self, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, alpha: Any, beta: Any, out_dtype: Any
     ) -> tuple[Tensor | None, Decision]:
-        """Compute beta * C + alpha * A @ B, count the call, and return the result and what was decided.
+        """Compute beta * C + alpha * A @ B, count the call, and return the result and the decision.
 
-        The result is None where PyTorch's kernel is due. C, alpha and beta are None where nothing is added; without
+        The result is None if PyTorch's kernel is to be called. C, alpha and beta are None if nothing is added; without
         `out` the result is a new tensor.
         """
         decision = self._decide(a, b, c, out, out_dtype)
         reason, note = decision.reason, ""
-        wish = "" if reason else self._wish()
-        if wish:
-            reason, note = decisions.of_wish(wish, decision.ordinal, self._request.precision)
+        setting = "" if reason else self._fp32_precision()
+        if setting:
+            reason, note = decisions.of_fp32_precision(setting, decision.ordinal, self._request.precision)
         result = None
         if not reason:
             try:
                 result = self._run(decision, a, b, c, out, alpha, beta)
-            except PassedOn as passed:
-                reason = passed.reason
+            except PassedOn as error:
+                reason = error.reason
             except OverlapError:
                 reason = decisions.OVERLAP
             except FastsgemmError as error:
-                place = "cpu" if decision.ordinal == HOST else f"cuda:{decision.ordinal}"
-                raise products.named(error, f"{self.name} of {decision.problem} on {place}") from error
+                device = "cpu" if decision.ordinal == HOST else f"cuda:{decision.ordinal}"
+                raise execution.add_product(error, f"{self.name} of {decision.problem} on {device}") from error
         decision.count(reason, "" if reason else note)
         return result, decision
 
@@ -134,20 +137,20 @@ class Override:
         operands = [x for x in (a, b, c, out) if x is not None]
         factors = {a.dtype, b.dtype}
         key: tuple[Any, ...] = (a.dtype, b.dtype, out_dtype)
-        usual = factors <= set(decisions.HALVES) if self._widens else factors == {torch.float32}
-        if usual:
+        replaceable = factors <= set(decisions.HALVES) if self._widens else factors == {torch.float32}
+        if replaceable:
             addresses = [x.data_ptr() for x in operands]
             same = addresses[0] == addresses[1], addresses[-1] == addresses[-2]
-            described = [
+            descriptions = [
                 (x.shape, x.stride(), x.dtype, x.get_device(), address & 15)
                 for x, address in zip(operands, addresses, strict=True)
             ]
-            key += (*same, *described)
+            key += (*same, *descriptions)
         decision = self._table.get(key)
         if decision is None:
             if self.is_full:
                 self.release()
-            decision = decisions.make(self._kind, a, b, c, out, out_dtype)
+            decision = decisions.make(self._operation, a, b, c, out, out_dtype)
             decision.number = next(self._numbers)
             self.decisions[decision.number] = self._table[key] = decision
         return decision
@@ -155,7 +158,7 @@ class Override:
     def _run(
         self, decision: Decision, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, alpha: Any, beta: Any
     ) -> Tensor:
-        """Multiply as was decided, and remember the plan."""
+        """Multiply as decided, and store the plan in the decision."""
         alpha, beta = (1.0, 0.0) if alpha is None else _scalars(alpha, beta)
         result = torch.empty(decision.shape, dtype=torch.float32, device=a.device) if out is None else out
         tensors = [a, b, result, *([] if c is None else [c])]
@@ -165,12 +168,12 @@ class Override:
         ):
             raise PassedOn(decisions.NO_MEMORY)
         views = [*zip(addresses, decision.metas, strict=False)]  # no meta of a C that is the output
-        decision.plan = products.run(decision.ordinal, views, alpha, beta, self._request)
+        decision.plan = execution.run(decision.ordinal, views, alpha, beta, self._request)
         return result
 
 
 class PassedOn(Exception):
-    """A call that PyTorch's own kernel takes; it never leaves this module."""
+    """PyTorch's own kernel is to take the call; this never leaves the module."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -184,24 +187,24 @@ def activated(x: Tensor, gelu: bool) -> Tensor:
 
 
 def _scalars(alpha: Any, beta: Any) -> tuple[float, float]:
-    """Return both as float32, or leave it to PyTorch what to say about them."""
+    """Return both as float32, or leave the error to PyTorch."""
     try:
-        return products.scalar("alpha", alpha), products.scalar("beta", beta)
+        return execution.scalar("alpha", alpha), execution.scalar("beta", beta)
     except FastsgemmError:
         raise PassedOn(decisions.SCALAR) from None
 
 
-def _no_wish() -> str:
+def _default_precision() -> str:
     return ""
 
 
-_getter: Any = getattr(torch._C, "_get_fp32_precision_getter", None)  # since PyTorch 2.9, as the switch is
+_get_fp32_precision: Any = getattr(torch._C, "_get_fp32_precision_getter", None)  # since PyTorch 2.9, as the switch is
 
 
 def fp32_precision() -> str:
-    """Return which precision the user wishes float32 products of CUDA tensors to have.
+    """Return the program's precision setting for float32 products of CUDA tensors.
 
-    That is "tf32", "bfx9" (since PyTorch 2.15) or what later versions have, and empty for that of float32.
+    That is "tf32", "bfx9" (since PyTorch 2.15) or what later versions have, and empty for float32.
     """
-    wish: str = _getter("cuda", "matmul")
-    return "" if wish in ("ieee", "none") else wish
+    setting: str = _get_fp32_precision("cuda", "matmul")
+    return "" if setting in ("ieee", "none") else setting

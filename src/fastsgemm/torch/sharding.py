@@ -1,4 +1,4 @@
-"""How products of DTensors are divided: what each device multiplies, by the placements of the operands."""
+"""Sharding of products of DTensors: what each device multiplies, by the placements of the operands."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _registered = False
 
 
 def register() -> None:
-    """Tell DTensor how the operator is divided, once, and only where the program has imported DTensor.
+    """Register the operator's sharding rule with DTensor once, if the program has imported DTensor.
 
-    Called where an operand is of a class that is not PyTorch's own: importing DTensor takes as long as half of PyTorch.
+    Called when an operand is of a subclass: importing DTensor ourselves would take half as long as importing PyTorch.
     """
     global _registered
     if _registered or "torch.distributed.tensor" not in sys.modules:
@@ -24,8 +24,8 @@ def register() -> None:
     from torch.distributed.tensor.experimental import register_sharding
 
     operator = torch.ops.fastsgemm.sgemm.default
-    register_sharding(operator)(lambda *given, **how: list(_shardings(*given, **how)))
-    # DTensor keeps what it has chosen for operands like these; of other arguments it looks at integers only.
+    register_sharding(operator)(lambda *operands, **options: list(_shardings(*operands, **options)))
+    # DTensor caches its choice by the operands; of other arguments the key has integers only, unless they are named.
     propagator = DTensor._op_dispatcher.sharding_propagator
     info = RuntimeSchemaInfo(static_kwargkey=["batch_invariant", "symmetric"], needs_pytree=True)
     propagator.op_to_schema_info[operator] = info
@@ -45,8 +45,8 @@ def _shardings(
 ) -> Iterator[tuple[list[Any], list[Any]]]:
     """Yield the placements of the result and of the operands along one dimension of a mesh.
 
-    Shares of a symmetric result are not symmetric, so only a batch of these is divided. Parts of the summed dimension
-    are added up between devices, in no promised order.
+    Shards of a symmetric result are not symmetric, so only its batch is sharded. Partial sums over K are added up
+    between devices in no fixed order.
     """
     from torch.distributed.tensor import Partial, Replicate, Shard
 

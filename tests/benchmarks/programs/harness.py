@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 
 import fastsgemm.torch
 from fastsgemm.measure import stopwatch
-from fastsgemm.torch.switch import OPERATORS
+from fastsgemm.torch.kernel_switch import OPERATORS
 
 PRECISIONS = ("ieee", "fp16x3")
 PRODUCTS = ("PyTorch", "null", *PRECISIONS)  # null: PyTorch's own again, whose distance from 1 is the error

@@ -64,7 +64,7 @@ _ARRAYS: tuple[tuple[str, str, type[Library]], ...] = (
 _instances: dict[type[Library], Library] = {}
 by_type: dict[type, Library] = {}  # classes of the libraries themselves, which are never freed
 # By class of A: a function of request, A, B, C, alpha and beta that multiplies by a plan that an earlier call has made,
-# and returns None, with nothing done, where it has none; see `fastsgemm.torch.launcher`.
+# and returns None, with nothing done, where it has none; see `fastsgemm.torch.cpp_launcher`.
 known: dict[type, Callable[[Request, Any, Any, Any, float, float], Any]] = {}
 _by_other_type: WeakKeyDictionary[type, Library] = WeakKeyDictionary()  # other classes, which can be freed
 

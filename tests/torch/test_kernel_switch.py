@@ -24,7 +24,7 @@ from fastsgemm.errors import (  # noqa: E402
     MissingExtraError,
     PrecisionError,
 )
-from fastsgemm.torch import products, switch  # noqa: E402
+from fastsgemm.torch import execution, kernel_switch  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("on_host")
 
@@ -192,7 +192,7 @@ def wish(monkeypatch):
     from fastsgemm.torch import overrides
 
     wished = [""]
-    monkeypatch.setattr(overrides, "_no_wish", lambda: wished[0])
+    monkeypatch.setattr(overrides, "_default_precision", lambda: wished[0])
     return wished
 
 
@@ -346,7 +346,7 @@ def threads():
     """Two threads, each of which does one thing after the other."""
     with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
         yield InThread(first), InThread(second)
-    assert switch.periods.current is None and not switch.periods.blocks, "the switch is still on"
+    assert kernel_switch.periods.current is None and not kernel_switch.periods.blocks, "the switch is still on"
 
 
 def product_is_counted_by(turned):
@@ -431,7 +431,7 @@ class TestThreads:
         assert not product_is_counted_by(turned)
 
     def test_what_is_kept_of_switches_that_are_off(self, monkeypatch):
-        monkeypatch.setattr(switch, "_outliving", deque(maxlen=5))
+        monkeypatch.setattr(kernel_switch, "_outliving", deque(maxlen=5))
         with enabled(only="mm") as turned:
             torch.mm(A, B)
         assert not any(override.decisions for override in turned._overrides) and turned.report().calls == 1
@@ -449,13 +449,13 @@ def test_a_block_decorates_a_function():
 
     @enabled(only="mm")
     def multiply(times):
-        turned.append(switch.periods.current)
+        turned.append(kernel_switch.periods.current)
         torch.mm(A, B)
         return multiply(times - 1) if times else "done"
 
     assert multiply(2) == "done"
     assert [each.report().calls for each in turned] == [1, 1, 1]
-    assert switch.periods.current is None
+    assert kernel_switch.periods.current is None
 
 
 class TestFailures:
@@ -468,8 +468,8 @@ class TestFailures:
             device.room = 1 << 20
 
         monkeypatch.setattr(driver, "cuMemGetInfo", lambda: (0, 100, 2000))
-        monkeypatch.setattr(products, "gpu_of", lambda ordinal: device)
-        monkeypatch.setattr(products, "current_stream", lambda ordinal: 5)
+        monkeypatch.setattr(execution, "gpu_of", lambda ordinal: device)
+        monkeypatch.setattr(execution, "current_stream", lambda ordinal: 5)
         monkeypatch.setattr(torch.cuda, "empty_cache", empty_cache)
         a = torch.randn(6, 8)[::2, ::2]
         wanted = a @ B
@@ -483,8 +483,8 @@ class TestFailures:
 
     def test_no_memory_is_an_error_of_pytorchs_kind(self, device, monkeypatch):
         monkeypatch.setattr(driver, "cuMemGetInfo", lambda: (0, 100, 2000))
-        monkeypatch.setattr(products, "gpu_of", lambda ordinal: device)
-        monkeypatch.setattr(products, "current_stream", lambda ordinal: 5)
+        monkeypatch.setattr(execution, "gpu_of", lambda ordinal: device)
+        monkeypatch.setattr(execution, "current_stream", lambda ordinal: 5)
         monkeypatch.setattr(device, "room", 0)
         a, out = torch.randn(6, 8)[::2, ::2], torch.full((3, 5), 7.0)
         with (
@@ -504,20 +504,20 @@ class TestFailures:
 
     def test_nothing_is_freed_while_the_stream_is_captured(self, device, monkeypatch):
         emptied = []
-        monkeypatch.setattr(products, "current_stream", lambda ordinal: 5)
+        monkeypatch.setattr(execution, "current_stream", lambda ordinal: 5)
         monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
         device.capturing.add(5)
-        products.empty_cache(0)
+        execution.empty_cache(0)
         assert not emptied
         device.capturing.clear()
-        products.empty_cache(0)
+        execution.empty_cache(0)
         assert emptied
 
     def test_a_failure_names_the_operands(self, monkeypatch):
         def fail(*rest):
             raise CompileError("no")
 
-        monkeypatch.setattr(products, "on_host", fail)
+        monkeypatch.setattr(execution, "on_host", fail)
         out = torch.full((3, 5), 7.0)
         with enabled(), pytest.raises(RuntimeError, match=r"mm.out of \(3, 4\) x \(4, 5\) on cpu: no"):
             torch.mm(A, B, out=out)
@@ -574,7 +574,7 @@ class TestReport:
 
 
 def test_every_operator_has_the_forms_of_pytorch():
-    for operator, forms in switch.OPERATORS.items():
+    for operator, forms in kernel_switch.OPERATORS.items():
         names = (operator, "_addmm_activation") if operator == "addmm" else (operator,)
         exist = [
             form
@@ -625,9 +625,9 @@ def test_a_block_entered_twice_ends_twice():
     with block as outer:
         with block as inner:
             torch.mm(A, B)
-        assert switch.periods.current is outer
+        assert kernel_switch.periods.current is outer
         torch.mm(A, B)
-    assert switch.periods.current is None and not switch.periods.blocks
+    assert kernel_switch.periods.current is None and not kernel_switch.periods.blocks
     assert (outer.report().calls, inner.report().calls) == (1, 1)
 
 
@@ -636,11 +636,11 @@ def test_importing_and_enabling_do_not_initialise_cuda():
     program = """
 import torch
 import fastsgemm.torch
-from fastsgemm.torch import switch
+from fastsgemm.torch import kernel_switch
 torch._C._cuda_getDeviceCount = torch._C._cuda_init = lambda: 1 / 0
 torch.cuda.is_available = lambda: 1 / 0
 torch.cuda.device_count = lambda: 1
-switch._DEVICES = {"cuda": "CPU", "cpu": "CPU"}
+kernel_switch._DEVICES = {"cuda": "CPU", "cpu": "CPU"}
 fastsgemm.torch.enable()
 fastsgemm.torch.disable()
 """

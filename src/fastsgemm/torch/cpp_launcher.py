@@ -1,7 +1,7 @@
 """The launcher: products that were computed before are launched from C++, below PyTorch's dispatcher, without Python.
 
-The C++ of ``host_src`` is compiled once per version of PyTorch, see `fastsgemm.jit.host_compiler`. It keeps what was
-decided for each kind of call, counts, and asks `miss` about the others. Without it, Python does every call.
+The C++ of ``host_src`` is compiled once per version of PyTorch, see `fastsgemm.jit.host_compiler`. It caches
+decisions by operands, counts calls, and hands new ones to `miss`. Without it, Python does every call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fastsgemm.geometry.tensor_map import END
 from fastsgemm.gpu import when_forgotten
 from fastsgemm.jit import host_compiler, torch_library
 from fastsgemm.request import Request
-from fastsgemm.torch import products
+from fastsgemm.torch import execution
 
 if TYPE_CHECKING:
     from fastsgemm.torch.overrides import Override
@@ -33,14 +33,14 @@ _NAME = "fastsgemm_launcher"  # of the extension module
 
 _lock = threading.RLock()
 _module: Any = None
-_reason: str | None = None  # why there is no launcher; None before it was looked for, and where there is one
+_reason: str | None = None  # why there is no launcher; None if there is one, or before the first attempt
 _overrides: dict[int, Override] = {}  # of the switch that is on, by the number of their form
 _renew_switch: Callable[[], None] | None = None  # see `serve_switch`
 _operator: Callable[..., tuple[Tensor, LoadedPlan | None]] | None = None  # see `serve`
 
 
 def load() -> bool:
-    """Compile the launcher on first use, load it, and return whether there is one; `reason` says why not."""
+    """Compile the launcher on first use, load it, and return whether that worked; `reason` says why not."""
     global _module, _reason
     with _lock:
         if _module is None and _reason is None:
@@ -58,7 +58,7 @@ def load() -> bool:
 
 
 def reason() -> str:
-    """Return why calls take the way through Python; empty if they do not, or if no call was made yet."""
+    """Return why calls go through Python; empty if they do not, or if there was no call yet."""
     return _reason or ""
 
 
@@ -73,10 +73,10 @@ def _load() -> Any:
 
 
 def _connect(module: Any) -> None:
-    """Tell the launcher of the driver, of PyTorch's streams, and whom to ask."""
+    """Give the launcher the libraries of the driver and of PyTorch's streams, and its callbacks."""
     cuda = Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"  # absent in a build for the CPU
     libraries = ("libcuda.so.1", str(cuda)) if cuda.exists() else (None, None)
-    module.set_up(*libraries, miss, products.prepare_to_pass_on, _renew)
+    module.set_up(*libraries, miss, execution.prepare_to_pass_on, _renew)
 
 
 def _imported(path: Path) -> Any:
@@ -91,11 +91,11 @@ def _imported(path: Path) -> Any:
     return module
 
 
-# What the switch does with it.
+# For the switch.
 
 
 def on(overrides: Sequence[Override], key: str) -> None:
-    """Register the kernels of these overrides in place of those that are registered; a failure changes nothing."""
+    """Register the kernels of these overrides in place of the current ones; a failure changes nothing."""
     forms = {_module.FORMS.index(override.name): override for override in overrides}
     before = _replace_overrides(forms)
     try:
@@ -112,15 +112,15 @@ def off() -> None:
 
 
 def collect() -> None:
-    """Count in the overrides' decisions what was launched and passed on without asking Python."""
+    """Add what was launched and passed on without Python to the counts of the overrides' decisions."""
     for form, override in _overrides.items():
         override.count(_module.counts(form, False))
 
 
 def _replace_overrides(overrides: dict[int, Override]) -> dict[int, Override]:
-    """Let these overrides decide from now on, count and forget what the others decided, and return those.
+    """Install these overrides, collect and clear the counts of the previous ones, and return those.
 
-    They are replaced before their tables are emptied: what one of them is deciding meanwhile is not remembered.
+    They are replaced before their tables are emptied, so that a decision made meanwhile is not kept.
     """
     global _overrides
     before, _overrides = _overrides, overrides
@@ -130,21 +130,21 @@ def _replace_overrides(overrides: dict[int, Override]) -> dict[int, Override]:
 
 
 def miss(form: int, a: Tensor, b: Tensor, c: Any, out: Any, alpha: Any, beta: Any, extra: Any) -> tuple[Any, Any]:
-    """Do a call that the launcher does not know.
+    """Handle a call that the launcher has no decision for.
 
     Returns
     -------
     Tensor or None
-        None: the kernel that was there before is due.
+        None: PyTorch's own kernel is to be called.
     tuple or None
-        What is to be done with other calls like it: the number of the decision, whether they are passed on, the plan
-        to launch or None, and the shape of a new result or None.
+        What to do with further calls like it: the decision's number, whether they are passed on, the plan to launch or
+        None, and the shape of a new result or None.
     """
     if _module.FORMS[form] == "fastsgemm::sgemm":
         assert _operator is not None
         precision, batch_invariant, symmetric, C = extra
-        how = {"precision": precision, "batch_invariant": batch_invariant, "symmetric": symmetric}
-        product, loaded = _operator(a, b, alpha, beta, C, **how)
+        options = {"precision": precision, "batch_invariant": batch_invariant, "symmetric": symmetric}
+        product, loaded = _operator(a, b, alpha, beta, C, **options)
         return product, None if loaded is None else (0, False, plan_of(loaded), product.shape)
     override = _overrides.get(form)
     if override is None:  # the switch was turned off meanwhile
@@ -157,25 +157,25 @@ def miss(form: int, a: Tensor, b: Tensor, c: Any, out: Any, alpha: Any, beta: An
     return result, (decision.number, bool(decision.reason), plan, decision.shape)
 
 
-# What `fastsgemm.sgemm` and the operator do with it.
+# For `fastsgemm.sgemm` and the operator.
 
 
 def epoch() -> int:
-    """Return what `learn` needs to know of the time before a plan was chosen."""
+    """Return the count of times plans were forgotten, which `learn` compares."""
     return int(_module.epoch()) if load() else 0
 
 
 def learn(request: Request, A: Any, B: Any, C: Any, plan: LoadedPlan, shape: Sequence[int], epoch: int) -> None:
     """Let later calls of `fastsgemm.sgemm` with operands like these launch a plan.
 
-    Nothing is learnt if plans were forgotten since `epoch` was read: this one may be from before.
+    Nothing is learnt if plans were forgotten since `epoch` was read: this one may be outdated.
     """
     if load():
         _module.learn(request, A, B, C, (0, False, plan_of(plan), tuple(shape)), epoch)
 
 
 def serve_switch(renew: Callable[[], None]) -> None:
-    """Let this function register the switch's kernels again, where one that was there before them is taken back."""
+    """Let this function register the switch's kernels again after a kernel below them was unregistered."""
     global _renew_switch
     _renew_switch = renew
 
@@ -186,7 +186,7 @@ def _renew() -> None:
 
 
 def serve(operator: Callable[..., tuple[Tensor, LoadedPlan | None]]) -> None:
-    """Let this function do calls of ``torch.ops.fastsgemm.sgemm`` that the launcher does not know."""
+    """Let this function handle calls of ``torch.ops.fastsgemm.sgemm`` that the launcher does not know."""
     global _operator
     _operator = operator
 
@@ -196,13 +196,13 @@ def forget_plans() -> None:
     if _module is not None:
         for form in range(len(_module.FORMS)):
             override = _overrides.get(form)
-            found = _module.counts(form, True)
+            counts = _module.counts(form, True)
             if override is not None:
-                override.count(found)
+                override.count(counts)
 
 
 def plan_of(loaded: LoadedPlan) -> Any:
-    """Return a loaded plan as the launcher has it."""
+    """Return the launcher's form of a loaded plan."""
     if loaded.launcher is None:
         plan, gpu = loaded.plan, loaded.gpu
         arguments = Arguments(plan.launches)

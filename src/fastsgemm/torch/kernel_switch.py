@@ -16,13 +16,13 @@ from fastsgemm import arguments
 from fastsgemm.errors import ArgumentError, DeviceError, MissingExtraError
 from fastsgemm.request import Request, resolve
 from fastsgemm.switches.periods import Block, Periods
-from fastsgemm.torch import launcher
+from fastsgemm.torch import cpp_launcher
+from fastsgemm.torch.call_report import Report
 from fastsgemm.torch.overrides import Override
-from fastsgemm.torch.report import Report
 
-# What can be replaced, and in which forms PyTorch has it. The other operators arrive as these: linear, matmul, einsum,
-# multi_dot, tensordot, mv, vdot and inner, and what the compiler generates.
-# The forms named dtype, which not every PyTorch has, multiply 16-bit factors and may have a float32 result.
+# The operators that can be replaced, with PyTorch's overloads of each. Others are dispatched as these: linear, matmul,
+# einsum, multi_dot, tensordot, mv, vdot and inner, and what the compiler generates.
+# The overloads named dtype, which not every PyTorch has, multiply 16-bit factors and may have a float32 result.
 OPERATORS = {
     "mm": ("mm", "mm.out", "mm.dtype", "mm.dtype_out"),
     "addmm": (
@@ -37,8 +37,8 @@ OPERATORS = {
 _DEVICES = {"cuda": "CUDA", "cpu": "CPU"}  # and their dispatch keys
 _LAUNCHER_DEVICES = ("cuda",)  # whose products the launcher launches; NumPy multiplies on the host
 
-# Python's kernels of switches, also of those that are off: when one is taken back, another thread may be about to call
-# it and wait for the GIL. It gets the GIL long before the switch has been turned another hundred times.
+# Python's kernels of all recent switches: when one is unregistered, another thread that is about to call it may be
+# waiting for the GIL. It gets the GIL long before the switch has been turned another hundred times.
 _outliving: deque[Any] = deque(maxlen=2048)
 
 
@@ -57,12 +57,12 @@ class Switch:
     def __init__(self, request: Request, only: tuple[str, ...], device: str) -> None:
         self._request, self.only, self.device = request, only, device
         self.precision, self.batch_invariant = request.precision, request.batch_invariant
-        # Whether the launcher's kernels take the place of PyTorch's, or Python's do.
-        self._launched = device in _LAUNCHER_DEVICES and launcher.load()
+        # Whether the launcher's kernels replace PyTorch's, or Python's do.
+        self._launched = device in _LAUNCHER_DEVICES and cpp_launcher.load()
         self._key = _DEVICES[device]
         self._overrides = [Override(form, request, device) for form in self._forms()]
         self._library: Any = None  # of Python's kernels, while they are registered
-        self._others: dict[str, Any] = {}  # overrides of PyTorch's own, as they were when the kernels were registered
+        self._native_overrides: dict[str, Any] = {}  # PyTorch's, when the kernels were registered
 
     def _forms(self) -> list[str]:
         return [
@@ -80,17 +80,17 @@ class Switch:
         Report
         """
         if self is periods.current and self._launched:
-            launcher.collect()
-        slower = "" if self._launched or self.device not in _LAUNCHER_DEVICES else launcher.reason()
+            cpp_launcher.collect()
+        slower = "" if self._launched or self.device not in _LAUNCHER_DEVICES else cpp_launcher.reason()
         return Report((line for override in self._overrides for line in override.lines()), slower, _unseen())
 
     def _on(self) -> None:
         """Register the kernels. If that fails, nothing has changed."""
         if self._launched:
-            launcher.on(self._overrides, self._key)
+            cpp_launcher.on(self._overrides, self._key)
         else:
             self._register()
-        self._others = _others()
+        self._native_overrides = _native_overrides()
 
     def _register(self) -> None:
         """Register Python's kernels."""
@@ -109,31 +109,31 @@ class Switch:
 
     def _off(self) -> None:
         if self._launched:
-            launcher.off()
+            cpp_launcher.off()
         else:
             self._library._destroy()
             self._library = None
 
     def _renew(self) -> None:
-        """Register the kernels again, because one that was there before them has been taken back by its owner."""
+        """Register the kernels again, because a kernel below them was unregistered by its owner."""
         with periods.lock:
             if self is periods.current:
                 self._off()
-                _renew_others(self._others)
+                _renew_native_overrides(self._native_overrides)
                 self._on()
 
     def _release(self) -> None:
-        """Keep of what was decided only what `report` needs, because the switch will not be on again."""
+        """Drop the decisions but what `report` needs, because the switch will not be on again."""
         for override in self._overrides:
             override.release()
 
     def __repr__(self) -> str:
-        what = f"{', '.join(self.only)} on {self.device}, {self._request.arithmetic}"
-        return f"<Switch {'on' if self is periods.current else 'off'}: {what}>"
+        settings = f"{', '.join(self.only)} on {self.device}, {self._request.arithmetic}"
+        return f"<Switch {'on' if self is periods.current else 'off'}: {settings}>"
 
 
 def _unseen() -> str:
-    """Return which products of this process go past the switch, because they are called without the dispatcher."""
+    """Describe the products of this process that bypass the dispatcher and hence the switch."""
     wrapper = getattr(sys.modules.get("torch._inductor.config"), "cpp_wrapper", False)
     packages = "torch._inductor.package.package" in sys.modules
     code = " and ".join(["inductor's C++ wrapper"] * bool(wrapper) + ["AOTInductor"] * packages)
@@ -143,13 +143,13 @@ def _unseen() -> str:
 
 
 def _exists(form: str, key: str) -> bool:
-    """Return whether PyTorch has a kernel of an operator in this form: those with a dtype are for CUDA only."""
+    """Return whether PyTorch has a kernel of this overload; those with a dtype are for CUDA only."""
     name = f"aten::{form}"
     return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
 
 
 def _renew_current() -> None:
-    """Do what `Switch._renew` does for the switch that is on; the launcher calls this."""
+    """Call `Switch._renew` of the switch that is on; the launcher calls this."""
     if periods.current is not None:
         periods.current._renew()
 
@@ -162,69 +162,69 @@ class _Original:
         keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, switch._key))
         self._kernel = partial(torch.library.get_kernel(f"aten::{override.name}", switch._key).call_boxed, keys)
 
-    def __call__(self, *operands: Any, **named: Any) -> Any:
+    def __call__(self, *operands: Any, **keywords: Any) -> Any:
         try:
-            return self._kernel(*operands, **named)
+            return self._kernel(*operands, **keywords)
         except RuntimeError as error:
             if "SafeKernelFunction has been invalidated" not in str(error):
                 raise
         self._switch._renew()
-        return self._override.original._kernel(*operands, **named)
+        return self._override.original._kernel(*operands, **keywords)
 
 
-# PyTorch 2.12 and later override some operators themselves, from Python. `torch.backends.python_native` takes these
-# overrides back and registers them again, where each holds on to the kernel that it finds, which may be ours.
+# PyTorch 2.12 and later override some operators themselves, from Python. `torch.backends.python_native` unregisters
+# these overrides and registers them again; each then keeps the kernel that it finds, which may be ours.
 
 
-def _others() -> dict[Any, Any]:
-    """Return PyTorch's own overrides that are registered, by operator and dispatch key."""
+def _native_overrides() -> dict[Any, Any]:
+    """Return PyTorch's own registered overrides, by operator and dispatch key."""
     return dict(getattr(sys.modules.get("torch._native.registry"), "_aten_override_libs", {}))
 
 
-def _renew_others(before: dict[Any, Any]) -> None:
-    """Register anew those of PyTorch's own overrides that were not there `before`: each may hold a kernel of ours."""
+def _renew_native_overrides(previous: dict[Any, Any]) -> None:
+    """Register again PyTorch's overrides that are not in `previous`: each may hold a kernel of ours."""
     registry: Any = sys.modules.get("torch._native.registry")
-    for key, library in _others().items():
-        if before.get(key) is not library:
+    for key, library in _native_overrides().items():
+        if previous.get(key) is not library:
             registry._register_overrides_from_graph(*key, registry._graphs[key], filter_state=registry._filter_state)
 
 
 @contextmanager
 def _without_warning() -> Iterator[None]:
-    """Ignore that PyTorch warns of the first kernel of a process that is overridden."""
+    """Ignore PyTorch's warning about the first overridden kernel of a process."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Oo]verrid", category=UserWarning)
         yield
 
 
-def _turn(wanted: Switch | None) -> None:
-    """Register the kernels of the settings that hold in place of the others. If that fails, the others stay."""
+def _turn(new: Switch | None) -> None:
+    """Replace the registered kernels by those of the new switch, if any. If that fails, the old ones stay."""
     previous = periods.current
-    # The launcher exchanges the kernels of one device itself, so that no call is missed between the two; but not where
-    # an override of PyTorch's own holds on to them.
+    # The launcher exchanges the kernels of one device itself, so that no call is missed in between; but not where an
+    # override of PyTorch's holds them.
     stays = (
-        previous is not None and wanted is not None and previous._launched and wanted._launched
-        and previous.device == wanted.device and previous._others == _others()
+        previous is not None and new is not None and previous._launched and new._launched
+        and previous.device == new.device and previous._native_overrides == _native_overrides()
     )  # fmt: skip
     if previous is not None and not stays:
         previous._off()
         periods.current = None
-        _renew_others(previous._others)
-    if wanted is not None:
+        _renew_native_overrides(previous._native_overrides)
+    if new is not None:
         try:
-            wanted._on()
+            new._on()
         except BaseException:
             if previous is not None and not stays:
                 previous._on()
                 periods.current = previous
             raise
-    periods.current = wanted
+    periods.current = new
     if previous is not None and not periods.has(previous):
         previous._release()
 
 
 periods: Periods[Switch] = Periods(_turn)
-launcher.serve_switch(_renew_current)
+cpp_launcher.serve_switch(_renew_current)
 
 
 def enable(
@@ -240,7 +240,7 @@ def enable(
     or in place. All other products of PyTorch arrive as these: ``linear``, ``matmul``, ``einsum``, ``mv``, their
     gradients, and what ``torch.compile`` generates. With precision "fp16x3" or `batch_invariant`, so are products of
     BF16 or FP16 tensors that are asked for with ``out_dtype=torch.float32``, where PyTorch has them. Every call that is
-    not about float32 on CUDA goes to the kernel that was there before; `report` says which and why.
+    not about float32 on CUDA goes to PyTorch's own kernel; `report` says which and why.
 
     If the switch is on already, these settings replace the old ones. Within a block of `enabled`, they hold until the
     end of that block. While another thread is in such a block, they hold from the end of that block on.
@@ -248,15 +248,15 @@ def enable(
     Parameters
     ----------
     precision : str
-        ``"ieee"`` or ``"fp16x3"``, as of `fastsgemm.sgemm`.
+        ``"ieee"`` or ``"fp16x3"``, as in `fastsgemm.sgemm`.
     batch_invariant : bool
-        As of `fastsgemm.sgemm`: a row of the result does not depend on how many other rows there are, nor a product on
+        As in `fastsgemm.sgemm`: a row of the result does not depend on how many other rows there are, nor a product on
         the batch that it is in. Precision "ieee" only.
     only : collection of str, optional
         The operators to replace, from `OPERATORS`. Default: all.
     device : str
-        ``"cuda"``, or ``"cpu"`` to replace the products of CPU tensors. That is for tests on machines without a GPU:
-        what multiplies host arrays, see `fastsgemm.sgemm`, then multiplies them.
+        ``"cuda"``, or ``"cpu"`` to replace the products of CPU tensors, for tests on machines without a GPU: they are
+        multiplied as `fastsgemm.sgemm` multiplies host arrays.
 
     Returns
     -------
@@ -265,28 +265,28 @@ def enable(
     Raises
     ------
     MissingExtraError
-        PyTorch is older than 2.9. It cannot call a kernel that was overridden, so nothing could be passed on.
+        PyTorch is older than 2.9 and cannot call an overridden kernel, so nothing could be passed on.
     ArgumentError
         `only` or `device` has an unknown name, or `batch_invariant` is neither true nor false.
     PrecisionError
-        There is no such precision, or it is not batch-invariant.
+        The precision is unknown or not batch-invariant.
     DeviceError
         PyTorch has no CUDA device.
 
     Notes
     -----
     **TF32.** If the program allows TF32 (``torch.backends.cuda.matmul.fp32_precision = "tf32"``, ``allow_tf32`` or
-    ``torch.set_float32_matmul_precision("high")``), its products are passed on to cuBLAS, because that is what it asked
-    for. This is read at every call. So is ``fp32_precision = "bfx9"`` on devices of compute capability 10.x; others
-    cannot do that, and `report` says that these products were computed with the switch's precision.
+    ``torch.set_float32_matmul_precision("high")``), its products are passed on to cuBLAS, as it asked. The
+    setting is read at every call. ``fp32_precision = "bfx9"`` is passed on, too, on devices of compute capability 10.x;
+    others lack it, and `report` says that these products were computed with the switch's precision.
 
-    **Threads.** If another thread multiplies while the settings change, its product has the old settings or the new
-    ones. But PyTorch does not lock its table of kernels while a kernel is registered. So turn the switch on before
-    threads begin to multiply, rather than in each of them.
+    **Threads.** A product that runs while the settings change has the old settings or the new ones. But PyTorch does
+    not lock its table of kernels during registration. So turn the switch on before threads begin to multiply, rather
+    than in each of them.
 
-    **The launcher.** Known products are launched by C++, which is compiled on first use, once per version of PyTorch,
-    in about ten seconds. Where there is no C++ compiler, one warning says so, and each product takes some microseconds
-    more in Python. ``FASTSGEMM_LAUNCHER=off`` prevents its use.
+    **The launcher.** Repeated products are launched by C++, which is compiled on first use, once per version of
+    PyTorch, in about ten seconds. Without a C++ compiler, one warning says so, and each product takes some microseconds
+    more in Python. ``FASTSGEMM_LAUNCHER=off`` disables the launcher.
     """
     new = _checked(precision, batch_invariant, only, device)
     periods.set(new)
@@ -294,10 +294,10 @@ def enable(
 
 
 def disable() -> None:
-    """Give PyTorch its own kernels back. Nothing happens if the switch is off.
+    """Restore PyTorch's own kernels. Nothing happens if the switch is off.
 
-    Within a block of `enabled` they are back until the end of that block. While another thread is in such a block, they
-    are back from its end on.
+    Within a block of `enabled` they are restored until the end of that block. While another thread is in such a block,
+    they are restored at its end.
     """
     periods.set(None)
 
@@ -309,10 +309,10 @@ def enabled(
     *,
     device: str = "cuda",
 ) -> AbstractContextManager[Switch]:
-    """Do `enable` for a block of code; afterwards, what held before it holds again.
+    """Do `enable` for a block of code; afterwards the previous settings hold again.
 
-    It concerns all threads meanwhile. Blocks of several threads may overlap: the settings of the block that began last
-    hold, and when that ends, those of the one before it that has not ended.
+    It affects all threads meanwhile. Blocks of several threads may overlap: the settings of the block that began last
+    hold; when it ends, those of the latest block that has not ended.
 
     Parameters
     ----------
@@ -322,18 +322,18 @@ def enabled(
     Returns
     -------
     context manager
-        It returns the `Switch` when it is entered. It can also decorate a function.
+        Entering it returns the `Switch`. It can also decorate a function.
 
     Raises
     ------
     MissingExtraError, ArgumentError, PrecisionError, DeviceError
-        See `enable`. Nothing has changed then.
+        See `enable`. Nothing changes then.
     """
     return Block(periods, partial(_checked, precision, batch_invariant, only, device))
 
 
 def report() -> Report:
-    """Return what the switch, which may be off by now, replaced and passed on since it was last turned on.
+    """Return what the switch replaced and passed on since it was last turned on, even if it is off now.
 
     Returns
     -------
@@ -352,12 +352,12 @@ def _checked(precision: str, batch_invariant: bool, only: Collection[str] | None
     request = resolve(precision=precision, batch_invariant=batch_invariant)
     if not arguments.is_one_of(device, _DEVICES):
         raise ArgumentError(f"device must be one of {', '.join(_DEVICES)}, got {device!r}")
-    given = OPERATORS if only is None else (only,) if isinstance(only, str) else only
-    names = ", ".join(OPERATORS)
-    chosen = tuple(arguments.several("only", given, f"a collection of operators of {names}"))
+    names = OPERATORS if only is None else (only,) if isinstance(only, str) else only
+    known = ", ".join(OPERATORS)
+    chosen = tuple(arguments.several("only", names, f"a collection of operators of {known}"))
     for operator in chosen:
         if not arguments.is_one_of(operator, OPERATORS):
-            raise ArgumentError(f"only must name operators of {names}, got {operator!r}")
+            raise ArgumentError(f"only must name operators of {known}, got {operator!r}")
     # `torch.cuda.is_available` would initialise CUDA, which a child that is forked later could then not use.
     if device == "cuda" and torch.cuda.device_count() == 0:
         raise DeviceError(

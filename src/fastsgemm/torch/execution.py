@@ -1,4 +1,4 @@
-"""One product of tensors' memory, below PyTorch's dispatcher: on their device, or on the host for CPU tensors."""
+"""Runs one product on tensors' memory, below PyTorch's dispatcher: on their device, or on the host for CPU tensors."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from fastsgemm.device import Gpu
 
 DTYPES = dtypes_of(torch)  # of operands
-_USUAL = {0.0: 0.0, 1.0: 1.0}  # alpha and beta that need no check; 0, 1 and True are found, too
+_USUAL = {0.0: 0.0, 1.0: 1.0}  # alpha and beta that need no check; 0, 1 and True match, too
 
 # Returns the raw handle of PyTorch's current stream on a device; absent in CPU builds.
 current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 class OutOfMemoryError(DeviceMemoryError, torch.OutOfMemoryError):
-    """The device has no memory for a packed operand or workspace, although PyTorch's cache was emptied.
+    """The device has no memory for a packed operand or workspace, even after PyTorch's cache was emptied.
 
-    It is also a ``torch.OutOfMemoryError``, and its message begins as PyTorch's does, because programs that then try a
-    smaller batch look for one or the other.
+    It is also a ``torch.OutOfMemoryError``, and its message begins like PyTorch's, because programs that retry with a
+    smaller batch check either.
     """
 
 
 def scalar(name: str, value: Any) -> float:
     """Return alpha or beta, rounded to float32; see `fastsgemm.call.checks.scalar`."""
-    usual = _USUAL.get(value)
-    return checks.scalar(name, value) if usual is None else usual
+    unchecked = _USUAL.get(value)
+    return checks.scalar(name, value) if unchecked is None else unchecked
 
 
 def gpu_of(ordinal: int) -> Gpu | None:
@@ -56,7 +56,7 @@ def gpu_of(ordinal: int) -> Gpu | None:
 def run(ordinal: int, views: Sequence[View], alpha: float, beta: float, request: Request) -> LoadedPlan | None:
     """Compute C <- alpha * A @ B + beta * C on the device with this number, and return the plan; None on the host.
 
-    The views are those of A, B, what is written and, if that is another array, C.
+    The views are those of A, B, the output and, if it is a separate array, C.
     """
     gpu = gpu_of(ordinal)
     if gpu is None:
@@ -73,8 +73,8 @@ def on_host(views: Sequence[View], alpha: float, beta: float, request: Request) 
 
 def _array(x: View) -> np.ndarray:
     """Return a view of host memory as a NumPy array."""
-    address, of = x
-    return at_address(address, of.shape, of.strides, kind=KINDS[of.dtype])
+    address, operand_meta = x
+    return at_address(address, operand_meta.shape, operand_meta.strides, kind=KINDS[operand_meta.dtype])
 
 
 def on_device(gpu: Gpu, views: Sequence[View], alpha: float, beta: float, request: Request) -> LoadedPlan:
@@ -90,7 +90,7 @@ def on_device(gpu: Gpu, views: Sequence[View], alpha: float, beta: float, reques
 def multiply(
     a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, request: Request, out: Tensor
 ) -> LoadedPlan | None:
-    """Compute out <- alpha * A @ B + beta * C for plain tensors that have memory, of which `out` is new.
+    """Compute out <- alpha * A @ B + beta * C for plain tensors with memory; `out` is new.
 
     Return the plan; None on the host.
     """
@@ -99,9 +99,9 @@ def multiply(
 
 
 def empty_cache(ordinal: int) -> None:
-    """Let PyTorch return the device memory that it keeps but does not use, as it does when it runs out itself.
+    """Let PyTorch free its cached device memory, as it does when it runs out itself.
 
-    Nothing happens while the current stream is captured, because freeing would end the capture.
+    Nothing happens while the current stream is captured, because freeing would invalidate the capture.
     """
     if ordinal == HOST or not device.is_capturing(current_stream(ordinal)):
         torch.cuda.empty_cache()
@@ -111,10 +111,10 @@ _prepared = threading.local()
 
 
 def prepare_to_pass_on(ordinal: int) -> None:
-    """Make cuBLAS ready for the first call of this thread that is passed on.
+    """Initialise cuBLAS before the first call of this thread that is passed on.
 
-    PyTorch's own products make it ready while a program warms up for a capture, which the switch's do not. Within a
-    capture it can only be made ready in relaxed mode.
+    PyTorch's own products initialise it while a program warms up for a capture, the switch's do not. During a capture
+    that needs relaxed mode.
     """
     ready: set[int] = _prepared.__dict__.setdefault("devices", set())
     if ordinal != HOST and ordinal not in ready:
@@ -132,17 +132,17 @@ def stream_of(gpu: Gpu) -> int:
 
 
 def view(x: Tensor) -> View:
-    """Return the address and the rest of a plain tensor that kernels read; see `fastsgemm.call.arrays`."""
+    """Return the address and the `Meta` of a plain tensor; see `fastsgemm.call.arrays`."""
     return x.data_ptr(), meta(x)
 
 
 def meta(x: Tensor) -> Meta:
-    """Return what a plan needs to know of a plain tensor that kernels read, beside its address."""
+    """Return what a plan needs to know of a plain tensor except its address."""
     return Meta(x.shape, x.stride(), DTYPES[x.dtype], x.get_device())
 
 
-def named(error: FastsgemmError, product: str) -> FastsgemmError:
-    """Return the same kind of error, which also names the product; where memory is missing, it is also PyTorch's."""
+def add_product(error: FastsgemmError, product: str) -> FastsgemmError:
+    """Return an error of the same type that names the product; one about memory is also PyTorch's."""
     if isinstance(error, DeviceMemoryError):
-        return OutOfMemoryError(f"CUDA out of memory. {product}: {error}")  # many programs look for these words
+        return OutOfMemoryError(f"CUDA out of memory. {product}: {error}")  # many programs search for these words
     return type(error)(f"{product}: {error}")

@@ -11,21 +11,21 @@ from fastsgemm.switches.report import Totals, number
 
 @dataclass(frozen=True)
 class Line:
-    """Calls of one operator on one problem that had the same end.
+    """Calls of one operator on one problem with the same outcome.
 
     Attributes
     ----------
     operator : str
         PyTorch's name, such as ``addmm`` or ``mm.out``.
     problem : str
-        The shapes of A and B, or their dtypes where these decided.
+        The shapes of A and B, or their dtypes if those were the reason.
     calls : int
     flops : int
         Of all calls together: 2 M N K for each product, whatever computed it.
     reason : str
         Why the calls were passed on to PyTorch's own kernel; empty if fastsgemm computed them.
     note : str
-        Which wish of the program was not fulfilled in calls that fastsgemm computed; usually empty.
+        Which setting of the program could not be honoured in calls that fastsgemm computed; usually empty.
     """
 
     operator: str
@@ -42,9 +42,9 @@ class Report(report.Report[Line]):
     Attributes
     ----------
     lines : tuple of Line
-        By operator, problem and reason, those with most FLOPs first.
+        By operator, problem and reason, most FLOPs first.
     slower : str
-        Why calls took the way through Python, which costs some microseconds more; empty if they did not.
+        Why calls went through Python, which takes some microseconds more; empty if they did not.
     unseen : str
         Which products the switch could not see, as far as that is known; usually empty.
     """
@@ -66,8 +66,8 @@ class Report(report.Report[Line]):
     @property
     def share(self) -> float:
         """`flops` as a share of all FLOPs of float32 products that reached the switch, from 0 to 1."""
-        every = self.flops + sum(line.flops for line in self.passed_on)
-        return self.flops / every if every else 0.0
+        total = self.flops + sum(line.flops for line in self.passed_on)
+        return self.flops / total if total else 0.0
 
     def __repr__(self) -> str:
         rows: Totals[tuple[str, str, str]] = Totals()
@@ -76,16 +76,16 @@ class Report(report.Report[Line]):
         if not rows:
             return "fastsgemm computed no product: the program called none on this device while the switch was on"
         share = f"{self.share:.1%} of float32 FLOPs"
-        head = f"fastsgemm computed {number(self.calls, 'product')}, {_flop(self.flops)}, {share}"
+        header = f"fastsgemm computed {number(self.calls, 'product')}, {_flop(self.flops)}, {share}"
         width = max(len(operator) for operator, *_ in rows)
         ordered = sorted(rows.items(), key=lambda row: (bool(row[0][1]), -row[1][1], row[0]))
-        shown = []
+        body = []
         for (operator, reason, note), (calls, flops) in ordered:
-            why = f"passed on: {reason}" if reason else note
-            shown.append(f"  {operator:{width}}  {number(calls, 'call'):>15}  {_flop(flops):>12}  {why}")
-        last = [f"each call took some microseconds more in Python: {self.slower}"] if self.slower else []
-        last += [self.unseen] if self.unseen else []
-        return "\n".join([head, *(line.rstrip() for line in shown), *last])
+            explanation = f"passed on: {reason}" if reason else note
+            body.append(f"  {operator:{width}}  {number(calls, 'call'):>15}  {_flop(flops):>12}  {explanation}")
+        footer = [f"each call took some microseconds more in Python: {self.slower}"] if self.slower else []
+        footer += [self.unseen] if self.unseen else []
+        return "\n".join([header, *(line.rstrip() for line in body), *footer])
 
 
 def _flop(flops: float) -> str:
