@@ -277,10 +277,10 @@ def _is_traced(*given: Any) -> bool:
 def _by_xla() -> Any:
     """Return the module that lets XLA compute products, or None where JAX is older than it supports."""
     try:
-        from fastsgemm.jax import product
+        from fastsgemm.jax import primitive
     except MissingExtraError:
         return None
-    return product
+    return primitive
 
 
 def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, stream: Any, out: Any) -> Any:
@@ -288,9 +288,9 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, s
     if _is_traced(A, B, C, out, alpha, beta):
         if stream is not None:
             raise StreamError("stream= has no meaning in code that JAX traces: XLA chooses the stream")
-        from fastsgemm.jax import product
+        from fastsgemm.jax import primitive
 
-        return product.sgemm(request, A, B, alpha, beta, C, out)
+        return primitive.sgemm(request, A, B, alpha, beta, C, out)
     if type(alpha) is not float or type(beta) is not float:
         alpha, beta = checks.scalar("alpha", alpha), checks.scalar("beta", beta)
     if C is None:
@@ -319,9 +319,9 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, s
             )
         return host.sgemm(request, A, B, C, alpha, beta, out)
     if library.has_runtime and stream is None and not split:
-        product = _by_xla()
-        if product is not None and all(x is None or arrays.library(x) is library for x in (A, B, C, out)):
-            return product.eager(request, A, B, alpha, beta, C, out)
+        primitive = _by_xla()
+        if primitive is not None and all(x is None or arrays.library(x) is library for x in (A, B, C, out)):
+            return primitive.eager(request, A, B, alpha, beta, C, out)
 
     gpu = opened.get(ordinal)
     if gpu is None:

@@ -16,7 +16,7 @@ import fastsgemm.jax
 from fastsgemm import DeviceMismatchError, blas, sgemm
 from fastsgemm.call.driver import multiply
 from fastsgemm.device import LEGACY_STREAM
-from fastsgemm.jax import contraction, product
+from fastsgemm.jax import contraction, primitive
 from fastsgemm.request import resolve
 
 pytestmark = pytest.mark.gpu
@@ -82,7 +82,7 @@ def test_a_random_problem_has_the_bits_of_the_call_outside(gpu, number):
     def f(a, b, c, scalars):
         numbers = scalars if traced else (alpha, beta)
         old = c if traced or beta else None
-        return product.bind(subscripts, REQUESTS[name], a, b, *numbers, old)
+        return primitive.bind(subscripts, REQUESTS[name], a, b, *numbers, old)
 
     donated = jnp.array(c, copy=True)
     result = jax_.jit(f, donate_argnums=2)(a, b, donated, (jnp.float32(alpha), jnp.float32(beta)))

@@ -33,7 +33,7 @@ def behind(entry, arch):
     """Return what NVRTC makes of a kernel, behind the entry."""
     kernel = entry.launch.kernel
     plain = compiled(kernel, arch)
-    return replace(plain, ptx=entry.of(plain.ptx), log=plain.log.replace(kernel.name, entry.name))
+    return replace(plain, ptx=entry.wrap(plain.ptx), log=plain.log.replace(kernel.name, entry.name))
 
 
 def bits(subscripts, a, b, alpha=ALPHA, beta=BETA, *, traced, request=None, device="sm_90", dtypes=FLOAT32):
@@ -190,7 +190,7 @@ def test_a_kernel_that_reads_its_parameters_in_another_way():
     (entry,) = made("ik,kj->ij", (64, 64), (64, 64))
     text = compiled(entry.launch.kernel, "sm_90").ptx
     with pytest.raises(CompileError, match="PTX of fastsgemm_pipelined reads its parameters in an unknown way"):
-        entry.of(text.replace("ret;", "mov.b64 %rd1, fastsgemm_pipelined_param_1; ret;"))
+        entry.wrap(text.replace("ret;", "mov.b64 %rd1, fastsgemm_pipelined_param_1; ret;"))
 
 
 def test_only_what_may_be_launched_is_there():

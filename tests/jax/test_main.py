@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("jax")
 
-from fastsgemm.jax.command import main
+from fastsgemm.jax.jax_command import main
 
 PROGRAM = """\
 import sys, jax, jax.numpy as jnp

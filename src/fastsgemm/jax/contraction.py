@@ -1,8 +1,8 @@
-"""Contractions of two arrays, named as in `numpy.einsum`, seen as a batch of matrix products that lie in memory.
+"""Contractions of two arrays, named as in `numpy.einsum`, as batches of strided matrix products.
 
-``bik,bjk->bij`` multiplies matrices of a batch, of which the second is stored transposed. A label that A, B and the
-result have is one of the batch; one of A and B alone is summed over; one of an operand and the result is a row of A or
-a column of B. Pure arithmetic on shapes: nothing here needs JAX.
+``bik,bjk->bij`` multiplies a batch of matrices, the second stored transposed. A label of A, B and the result is a batch
+dimension; one of A and B only is summed over; one of A and the result is a row dimension, one of B and the result a
+column dimension. Pure arithmetic on shapes: nothing here needs JAX.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 
 
 class Labels(NamedTuple):
-    """The labels of A, B and the result, of which each has one character for each dimension."""
+    """The labels of A, B and the result, one character per dimension."""
 
     a: str
     b: str
@@ -54,18 +54,18 @@ def labels_of(subscripts: str) -> Labels:
     return Labels(of_a, of_b, of_c)
 
 
-def spelled(labels: Labels) -> str:
-    """Return the subscripts of these labels."""
+def subscripts_of(labels: Labels) -> str:
+    """Return the subscripts that have these labels."""
     return f"{labels.a},{labels.b}->{labels.c}"
 
 
 def fresh(subscripts: str) -> str:
-    """Return a label that is not in use. There are more of them than dimensions of an array of JAX can be nested."""
+    """Return an unused label. There are more labels than JAX can nest dimensions."""
     return next(label for label in _LABELS if label not in subscripts)
 
 
 def of_matmul(a: int, b: int) -> str:
-    """Return the subscripts of `numpy.matmul` for operands of so many dimensions, without broadcasting."""
+    """Return the subscripts of `numpy.matmul` for operands of `a` and `b` dimensions, without broadcasting."""
     batch = [label for label in _LABELS if label not in "kmn"][: max(a, b, 2) - 2]
     of_a, of_b = ("".join(batch[len(batch) - max(0, ndim - 2) :]) for ndim in (a, b))
     rows, columns = "m" * (a > 1), "n" * (b > 1)
@@ -73,22 +73,22 @@ def of_matmul(a: int, b: int) -> str:
 
 
 def of_broadcast(a: Shape, b: Shape) -> tuple[str, list[int], list[int]]:
-    """Return the subscripts of ``A @ B``, and the dimensions of 1 of A, and of B, along which that is repeated."""
+    """Return the subscripts of ``A @ B``, and the dimensions of extent 1 that A, and that B, broadcasts along."""
     labels = labels_of(of_matmul(len(a), len(b)))
     of_a, of_b = dict(zip(labels.a, a, strict=True)), dict(zip(labels.b, b, strict=True))
     dropped_a, dropped_b = (
-        [at for at, label in enumerate(own) if label in labels.batch and own[label] == 1 != other[label]]
-        for own, other in ((of_a, of_b), (of_b, of_a))
+        [d for d, label in enumerate(x) if label in labels.batch and x[label] == 1 != y[label]]
+        for x, y in ((of_a, of_b), (of_b, of_a))
     )
     kept_a, kept_b = (
-        "".join(label for at, label in enumerate(of) if at not in dropped)
-        for of, dropped in ((labels.a, dropped_a), (labels.b, dropped_b))
+        "".join(label for d, label in enumerate(operand_labels) if d not in dropped)
+        for operand_labels, dropped in ((labels.a, dropped_a), (labels.b, dropped_b))
     )
-    return spelled(labels._replace(a=kept_a, b=kept_b)), dropped_a, dropped_b
+    return subscripts_of(labels._replace(a=kept_a, b=kept_b)), dropped_a, dropped_b
 
 
 def of_dot_general(a: int, b: int, dimension_numbers: Sequence[Sequence[Sequence[int]]]) -> str:
-    """Return the subscripts of ``lax.dot_general`` for operands of so many dimensions."""
+    """Return the subscripts of ``lax.dot_general`` for operands of `a` and `b` dimensions."""
     (summed_a, summed_b), (batch_a, batch_b) = dimension_numbers
     of_a = list(_LABELS[:a])
     of_b = list(_LABELS[a : a + b])
@@ -98,7 +98,7 @@ def of_dot_general(a: int, b: int, dimension_numbers: Sequence[Sequence[Sequence
     labels = Labels("".join(of_a), "".join(of_b), "")
     rows = [label for label in labels.a if label not in labels.b]
     columns = [label for label in labels.b if label not in labels.a]
-    return spelled(labels._replace(c="".join([*batch, *rows, *columns])))
+    return subscripts_of(labels._replace(c="".join([*batch, *rows, *columns])))
 
 
 def extents(labels: Labels, a: Shape, b: Shape) -> dict[str, int]:
@@ -118,36 +118,36 @@ def flops(labels: Labels, a: Shape, b: Shape) -> int:
 
 
 class _Group(NamedTuple):
-    """Neighbouring labels that one stride serves in each operand, as one dimension."""
+    """Neighbouring labels that form one strided dimension in each operand."""
 
     extent: int
     strides: tuple[int, ...]  # in the operands that have these labels, in elements
 
 
 def metas(labels: Labels, a: Shape, b: Shape, dtypes: Dtypes = FLOAT32, fold: bool = True) -> tuple[Meta, ...] | None:
-    """Return A, B and the result as matrices, or None where their summed labels are not one dimension in both.
+    """Return A, B and the result as matrices, or None if their summed labels do not merge into one dimension in both.
 
-    The arrays are row-major. Dimensions of rows or columns that no stride joins are dimensions of the batch, along
-    which the other operand does not move. Without `fold`, as for symmetric results, only the last rows and columns of
-    the result are those of the matrices.
+    The arrays are row-major. Row or column dimensions that do not merge into one become batch dimensions, with stride 0
+    in the other operand. Without `fold`, as for symmetric results, the matrices have only the last row and column
+    dimension of the result.
     """
     sizes = extents(labels, a, b)
     of_a = dict(zip(labels.a, row_major(a), strict=True))
     of_b = dict(zip(labels.b, row_major(b), strict=True))
     of_c = dict(zip(labels.c, row_major(shape_of_result(labels, a, b)), strict=True))
 
-    def groups(of: str, *operands: dict[str, int], merge: bool = fold) -> list[_Group]:
-        each = [_Group(sizes[label], tuple(strides[label] for strides in operands)) for label in of]
-        return _merged(each) if merge else each
+    def groups(group_labels: str, *operands: dict[str, int], merge: bool = fold) -> list[_Group]:
+        parts = [_Group(sizes[label], tuple(strides[label] for strides in operands)) for label in group_labels]
+        return _merge(parts) if merge else parts
 
     summed = groups(labels.summed, of_a, of_b, merge=True)
     if len(summed) > 1:
         return None
     k = summed[0] if summed else _Group(1, (0, 0))
     rows, columns = groups(labels.rows, of_a, of_c), groups(labels.columns, of_b, of_c)
-    n = _taken(columns, lambda group: fold and group.strides[1] == 1)
+    n = _take(columns, lambda group: fold and group.strides[1] == 1)
     readable = k.strides[0] == 1 or k.extent == 1
-    m = _taken(rows, lambda group: fold and (group.strides[1] == 1 if readable else group.strides[0] == 1))
+    m = _take(rows, lambda group: fold and (group.strides[1] == 1 if readable else group.strides[0] == 1))
     batch = [
         *[(sizes[label], of_a[label], of_b[label], of_c[label]) for label in labels.batch],
         *[(group.extent, group.strides[0], 0, group.strides[1]) for group in rows],
@@ -158,21 +158,21 @@ def metas(labels: Labels, a: Shape, b: Shape, dtypes: Dtypes = FLOAT32, fold: bo
         ((m.extent, n.extent), (m.strides[1], n.strides[1])),
     )  # fmt: skip
     return tuple(
-        Meta((*[each[0] for each in batch], *shape), (*[each[1 + number] for each in batch], *strides), dtype)
+        Meta((*[d[0] for d in batch], *shape), (*[d[1 + number] for d in batch], *strides), dtype)
         for number, ((shape, strides), dtype) in enumerate(zip(matrices, (*dtypes, DType.F32), strict=True))
     )
 
 
-def _taken(groups: list[_Group], preferred: Callable[[_Group], bool]) -> _Group:
-    """Take the rows or columns of the matrices out of the groups: a preferred one, or else the last."""
+def _take(groups: list[_Group], preferred: Callable[[_Group], bool]) -> _Group:
+    """Remove and return the group of the matrices' rows or columns: a preferred one, or else the last."""
     if not groups:
         return _Group(1, (0, 0))
-    at = next((i for i, group in enumerate(groups) if preferred(group)), len(groups) - 1)
-    return groups.pop(at)
+    index = next((i for i, group in enumerate(groups) if preferred(group)), len(groups) - 1)
+    return groups.pop(index)
 
 
-def _merged(groups: list[_Group]) -> list[_Group]:
-    """Join neighbours where one stride serves both in every operand; those of extent 1 join any other."""
+def _merge(groups: list[_Group]) -> list[_Group]:
+    """Merge neighbours that form one strided dimension in every operand; those of extent 1 merge with any."""
     joined: list[_Group] = []
     for group in groups:
         if joined and group.extent == 1:

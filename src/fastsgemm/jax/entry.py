@@ -1,9 +1,9 @@
-"""Kernels behind an entry that takes nothing but arrays, in the order in which XLA passes them.
+"""PTX entries of kernels that take nothing but arrays, in the order in which XLA passes them.
 
-A kernel's own parameters are addresses, some of them inside of an array, and numbers. XLA passes the addresses of
-operands and results. So the PTX of a kernel gets these as its parameters, and its numbers lie in constant memory. ptxas
-makes of a load from there what it makes of a load of a parameter, so the machine code is that of the tuned kernel. Of
-numbers that are constants of the source the compiler makes other code, which may be slower.
+A kernel's own parameters are addresses, some of them inside an array, and numbers. XLA passes the addresses of operands
+and results only. So these become the parameters in PTX, and the numbers are put into constant memory. ptxas compiles a
+load from there like that of a parameter, so the machine code is that of the tuned kernel. Numbers as literals in the
+source would give other code, which may be slower.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _Constant = np.int32 | np.float32 | int | Batch | TensorMap
 _NUMBERS = ("ALPHA", "BETA")  # arrays of one element
 _DIGITS = 12  # of the digest in a name
 
-# What an entry does first where alpha or beta is in an array. Where A and B are not to be read, there are no steps of
-# k, and what is then added to beta * C is a zero that changes nothing.
+# The prologue of an entry whose alpha or beta is in an array. If A and B must not be read, there are no steps of k, and
+# the zero that is then added to beta * C changes nothing.
 _REGISTERS = """
 	.reg .pred 	%reads, %adds;
 	.reg .b32 	%alpha, %beta, %zero;
-	.reg .b64 	%place;"""
+	.reg .b64 	%scalar_ptr;"""
 _READ = """
-	ld.param.u64 	%place, [{array}];
-	cvta.to.global.u64 	%place, %place;
-	ld.global.b32 	%{scalar}, [%place];"""
+	ld.param.u64 	%scalar_ptr, [{array}];
+	cvta.to.global.u64 	%scalar_ptr, %scalar_ptr;
+	ld.global.b32 	%{scalar}, [%scalar_ptr];"""
 _ALPHA = """
 	setp.neu.f32 	%reads, %alpha, 0f00000000;
 	setp.neu.f32 	%adds, %beta, 0f00000000;
@@ -50,7 +50,7 @@ _ALPHA = """
 
 
 class Case(NamedTuple):
-    """What is known of a call when it is lowered."""
+    """What is known of a call at lowering."""
 
     alpha: float | None  # None: an array of one element has it
     beta: float | None
@@ -58,26 +58,26 @@ class Case(NamedTuple):
 
     @property
     def reads(self) -> bool | None:
-        """Whether A and B are read; None: that depends on alpha."""
+        """Whether A and B are read; None if that depends on alpha."""
         if self.alpha is None and self.K:
             return None
         return bool(self.alpha and self.K)
 
     def may_launch(self, launch: Launch) -> bool:
-        """Whether there is an alpha and a beta with which this kernel is launched."""
+        """Return whether some alpha and beta launch this kernel."""
         reads = (False, True) if self.reads is None else (self.reads,)
         betas = (False, True) if self.beta is None else (self.beta != 0.0,)
         return any(launch.when.holds(r, b) for r in reads for b in betas)
 
 
 class Entry:
-    """A kernel of a plan behind an entry for XLA; `there` names what has a value before the launch, as in `Base`."""
+    """A kernel of a plan behind an entry for XLA; `initialized` has the names of `Base` that have a value before."""
 
-    def __init__(self, launch: Launch, there: Collection[str], case: Case) -> None:
+    def __init__(self, launch: Launch, initialized: Collection[str], case: Case) -> None:
         self.launch, self._case = launch, case
-        # Names of `Base` that it writes. Of those that are operands, too, the memory is the same.
+        # Names of `Base` that it writes. Those that are also operands are updated in place.
         self.results = _names([write.matrix for write in launch.writes])
-        read = [name for name in _names(launch.matrices) if name in there]
+        read = [name for name in _names(launch.matrices) if name in initialized]
         self._scalars = {argument for argument in launch.arguments if isinstance(argument, Scalar)}
         traced = [name for name, value in zip(_NUMBERS, (case.alpha, case.beta), strict=True) if value is None]
         # Names of `Base` that it takes, then ``ALPHA`` and ``BETA``.
@@ -87,18 +87,18 @@ class Entry:
             self._steps, self._alpha = grid.steps(case.K, case.alpha, case.beta)
         self._first = self._before_the_kernel()
         self._constants: list[str] = []  # declarations
-        # What takes the place of the load of each of the kernel's parameters, as formats for the parts of that.
+        # The replacement of each load of a kernel parameter, as a format string for the parts of the load.
         self._loads = [self._load(number, argument) for number, argument in enumerate(launch.arguments)]
-        known = repr((launch.kernel.text, self.operands, self.results, self._first, self._constants, self._loads))
-        self.name = f"{launch.kernel.name}_{hashlib.sha256(known.encode()).hexdigest()[:_DIGITS]}"
+        contents = repr((launch.kernel.text, self.operands, self.results, self._first, self._constants, self._loads))
+        self.name = f"{launch.kernel.name}_{hashlib.sha256(contents.encode()).hexdigest()[:_DIGITS]}"
 
     @property
     def aliases(self) -> dict[int, int]:
         """The number of each operand that is also a result, and that result's number."""
         return {self.operands.index(name): i for i, name in enumerate(self.results) if name in self.operands}
 
-    def of(self, ptx: str) -> str:
-        """Return the PTX of the entry, made of that of the kernel. Its parameters are the operands and the results.
+    def wrap(self, ptx: str) -> str:
+        """Return the entry's PTX from the kernel's. Its parameters are the operands and the results.
 
         Raises
         ------
@@ -120,7 +120,7 @@ class Entry:
         return f"{move[1]}number_{number};" if isinstance(self.launch.arguments[number], TensorMap) else move[0]
 
     def _before_the_kernel(self) -> str:
-        """Return what the entry does first: it reads alpha and beta, and leaves if it has no work."""
+        """Return the prologue, which reads alpha and beta, and returns if there is no work."""
         case, when = self._case, self.launch.when
         if not self._scalars or None not in (self._alpha, case.beta):
             return ""
@@ -134,9 +134,9 @@ class Entry:
     def _load(self, number: int, argument: Argument) -> str:
         if isinstance(argument, Matrix):
             base, offset = argument.address.base.name, argument.address.offset
-            place = f"result_{base}" if base in self.results else f"operand_{base}"
-            moved = f"\n\tadd.s64 \t{{target}}, {{target}}, {offset};" if offset else ""
-            return f"ld.param{{type}} \t{{target}}, [{place}];{moved}"
+            parameter = f"result_{base}" if base in self.results else f"operand_{base}"
+            add = f"\n\tadd.s64 \t{{target}}, {{target}}, {offset};" if offset else ""
+            return f"ld.param{{type}} \t{{target}}, [{parameter}];{add}"
         if isinstance(argument, Scalar):
             return self._load_scalar(number, argument)
         assert not isinstance(argument, BatchAndSource)  # XLA gives C itself
@@ -144,8 +144,8 @@ class Entry:
 
     def _load_scalar(self, number: int, scalar: Scalar) -> str:
         if scalar is Scalar.STEPS:
-            none = "\n\tselp.b32 \t{target}, {target}, 0, %reads;" if self._alpha is None else ""
-            return self._load_constant(number, np.int32(self._steps)) + none
+            guard = "\n\tselp.b32 \t{target}, {target}, 0, %reads;" if self._alpha is None else ""
+            return self._load_constant(number, np.int32(self._steps)) + guard
         value = self._alpha if scalar is Scalar.ALPHA else self._case.beta
         if value is None:
             return f"mov.b32 \t{{target}}, %{scalar.value};"
@@ -158,14 +158,14 @@ class Entry:
 
 
 def entries(plan: Plan, case: Case) -> list[Entry]:
-    """Return the launches of a plan that such a call may need, in their order, each with what is there before it."""
-    there = {"A", "B"} if case.beta == 0.0 else {"A", "B", "C"}
-    made = []
+    """Return the entries for the launches of a plan that such a call may need, in order."""
+    initialized = {"A", "B"} if case.beta == 0.0 else {"A", "B", "C"}
+    result = []
     for launch in plan.launches:
         if case.may_launch(launch):
-            made.append(Entry(launch, there, case))
-            there.update(made[-1].results)
-    return made
+            result.append(Entry(launch, initialized, case))
+            initialized.update(result[-1].results)
+    return result
 
 
 def _names(matrices: Iterable[Matrix]) -> tuple[str, ...]:
@@ -174,9 +174,9 @@ def _names(matrices: Iterable[Matrix]) -> tuple[str, ...]:
 
 
 def _declared(name: str, value: _Constant) -> str:
-    """Return the declaration of a constant. Its type is of the size of the kernel's parameter.
+    """Return the declaration of a constant, whose type has the size of the kernel's parameter.
 
-    With bytes in place of numbers, ptxas makes other code. An int is a ``long long`` or the address of nothing.
+    Declared as bytes, numbers would give other machine code. An int is a ``long long`` or a null address.
     """
     if isinstance(value, Batch | TensorMap):
         align = 8 if isinstance(value, Batch) else TENSOR_MAP_ALIGNMENT
@@ -191,7 +191,7 @@ def _bits(number: np.int32 | np.float32) -> int:
 
 
 def _in_register(scalar: Scalar, value: float | None) -> str:
-    """Return what loads alpha or beta into its register; None: from its array."""
+    """Return the PTX that loads alpha or beta into its register, from its array if the value is None."""
     if value is None:
         return _READ.format(array=f"operand_{scalar.name}", scalar=scalar.value)
     return f"\n\tmov.b32 \t%{scalar.value}, {_bits(np.float32(value))};"

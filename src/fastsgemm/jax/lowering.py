@@ -1,7 +1,7 @@
-"""Products in XLA's programs: the launches of a plan as calls that XLA launches, one after the other.
+"""Products in XLA's programs: the launches of a plan as a sequence of custom calls.
 
-XLA owns all memory. What a launch writes is a result of its call; where there is a value already, as of C, the operand
-and the result are the same memory. The workspace of a plan is such a result, which the next call takes.
+XLA owns all memory. What a launch writes is a result of its call; if it has a value before, as C may, it is also an
+operand, in the same memory. The workspace of a plan is such a result, which the next call takes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from fastsgemm.call.product import plan_of
 from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import DeviceError
 from fastsgemm.geometry.layout import Meta, is_transpose
-from fastsgemm.jax import contraction, launcher, partitioning
+from fastsgemm.jax import contraction, custom_call, partitioning
 from fastsgemm.jax.contraction import Labels
+from fastsgemm.jax.custom_call import ArrayLayout, Description
 from fastsgemm.jax.entry import Case, Entry, entries
-from fastsgemm.jax.launcher import Description, Kind
 from fastsgemm.jit import compiler
 from fastsgemm.jit.source import target
 from fastsgemm.problem import DType, Dtypes
@@ -40,7 +40,7 @@ _chosen: DeviceInfo | None = None  # the device that `lowering_for` names
 def lowering_for(device: str) -> Iterator[None]:
     """Lower products for a device that need not be in this machine, as for ``jax.export``.
 
-    It concerns all threads meanwhile, as what JAX has lowered serves all threads.
+    It affects all threads meanwhile, because they share JAX's caches.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def lowering_for(device: str) -> Iterator[None]:
     Raises
     ------
     DeviceError
-        It is not known; the message lists those that are.
+        The device is unknown; the message lists the known ones.
     """
     global _chosen
     before, _chosen = _chosen, info_of(known_devices.find(device))
@@ -63,7 +63,7 @@ def lowering_for(device: str) -> Iterator[None]:
 
 
 def _device(ctx: Any) -> DeviceInfo:
-    """Return the properties of the device that is lowered for."""
+    """Return the properties of the target device."""
     if _chosen is not None:
         return _chosen
     try:
@@ -74,11 +74,11 @@ def _device(ctx: Any) -> DeviceInfo:
             "the device: with fastsgemm.jax.lowering_for('NVIDIA H200'): ..."
         ) from error
     devices = [device for device in partitioning.devices_of(ctx) if device in local] or local
-    kinds = list(dict.fromkeys(device.device_kind for device in devices))
-    if len(kinds) > 1:
+    models = list(dict.fromkeys(device.device_kind for device in devices))
+    if len(models) > 1:
         raise DeviceError(
-            f"a program is lowered for devices of one kind, got {' and '.join(kinds)}. Leave one kind in "
-            f"CUDA_VISIBLE_DEVICES, or name it: with fastsgemm.jax.lowering_for({kinds[0]!r}): ..."
+            f"a program is lowered for devices of one kind, got {' and '.join(models)}. Leave one kind in "
+            f"CUDA_VISIBLE_DEVICES, or name it: with fastsgemm.jax.lowering_for({models[0]!r}): ..."
         )
     return info_of(first_use.open_device(devices[0].local_hardware_id))
 
@@ -90,21 +90,21 @@ Call = tuple[Entry, Description]
 def calls_of(
     info: DeviceInfo, request: Request, metas: tuple[Meta, ...], alpha: float | None, beta: float | None
 ) -> tuple[tuple[Call, ...], int]:
-    """Return the calls of a product on such a device, with its kernels compiled, and the bytes of their workspace.
+    """Return the calls of a product on such a device, with compiled kernels, and the bytes of their workspace.
 
-    `metas` are those of A, B and C. An alpha or a beta of None is known when the program runs. Where beta is 0, there
-    is no old C.
+    `metas` are those of A, B and C. An alpha or beta of None is known only when the program runs. If beta is 0, no old
+    C is read.
     """
     plan = plan_of(info, request, metas)
-    made = entries(plan, Case(alpha, beta, plan.K))
-    return tuple((entry, _described(entry, info.arch)) for entry in made), plan.workspace
+    launched_entries = entries(plan, Case(alpha, beta, plan.K))
+    return tuple((entry, _described(entry, info.arch)) for entry in launched_entries), plan.workspace
 
 
 def _described(entry: Entry, arch: str) -> Description:
     """Compile a kernel and return the description of its launch."""
     launch = entry.launch
     ptx = compiler.ptx(launch.kernel.text, launch.kernel.name, target(launch.kernel.file, arch))
-    return Description(entry.name, entry.of(ptx), launch.grid, launch.threads, launch.shared_bytes)
+    return Description(entry.name, entry.wrap(ptx), launch.grid, launch.threads, launch.shared_bytes)
 
 
 def product(
@@ -112,16 +112,15 @@ def product(
 ) -> Any:
     """Emit the calls of a product for CUDA, and return the value of its one result.
 
-    `values` has by name the value of A, B and, if there are any, of C, ALPHA and BETA, each with its
-    `jax.core.ShapedArray`. For alpha and beta see `calls_of`. `order` has the labels of the result in the order in
-    which it lies, if that is not row-major.
+    `values` maps the names A, B and, where given, C, ALPHA and BETA to a value and its `jax.core.ShapedArray`. For
+    alpha and beta see `calls_of`. `order` has the labels of the result, largest stride first, if it is not row-major.
     """
     (out,) = ctx.avals_out
     a, b = values["A"][1].shape, values["B"][1].shape
     if 0 in out.shape:
         return _traced(ctx, lambda: jnp.zeros(out.shape, out.dtype), out)
     order = order or labels.c
-    place = tuple(labels.c.index(label) for label in order)
+    dimension_order = tuple(labels.c.index(label) for label in order)
     dtypes = Dtypes(*(DTYPES[values[name][1].dtype] for name in "AB"))
     fold = not request.symmetric
     metas = contraction.metas(labels._replace(c=order), a, b, dtypes, fold)
@@ -132,33 +131,33 @@ def product(
     if values["A"][0] == values["B"][0] and is_transpose(*metas[:2]):
         request = of_gram(request)
     calls, workspace = calls_of(_device(ctx), request, metas, alpha, beta)
-    kinds = {name: Kind.row_major(aval) for name, (_, aval) in values.items()}
-    kinds["C"] = Kind(out.update(weak_type=False), place)
-    kinds["WORKSPACE"] = Kind.row_major(jax.core.ShapedArray((workspace,), np.dtype(np.uint8)))
+    layouts = {name: ArrayLayout.row_major(aval) for name, (_, aval) in values.items()}
+    layouts["C"] = ArrayLayout(out.update(weak_type=False), dimension_order)
+    layouts["WORKSPACE"] = ArrayLayout.row_major(jax.core.ShapedArray((workspace,), np.dtype(np.uint8)))
     memory = {name: value for name, (value, _) in values.items()}
     for entry, description in calls:
-        operands = [(memory[name], kinds[name]) for name in entry.operands]
-        results = [kinds[name] for name in entry.results]
-        emitted = launcher.call(ctx, operands, results, entry.aliases, description)
+        operands = [(memory[name], layouts[name]) for name in entry.operands]
+        results = [layouts[name] for name in entry.results]
+        emitted = custom_call.emit(ctx, operands, results, entry.aliases, description)
         memory.update(zip(entry.results, emitted, strict=True))
     return memory["C"]
 
 
 def _with_one_order(ctx: Any, values: dict[str, Any], labels: Labels) -> Labels:
-    """Transpose the operands to where their summed labels are last in both, in one order."""
+    """Transpose the operands so that their summed labels come last in both, in the same order."""
     new = []
-    for name, of in (("A", labels.a), ("B", labels.b)):
+    for name, operand_labels in (("A", labels.a), ("B", labels.b)):
         value, aval = values[name]
-        wanted = "".join(label for label in of if label not in labels.summed) + labels.summed
-        axes = tuple(of.index(label) for label in wanted)
+        reordered = "".join(label for label in operand_labels if label not in labels.summed) + labels.summed
+        axes = tuple(operand_labels.index(label) for label in reordered)
         moved = aval.update(shape=tuple(aval.shape[axis] for axis in axes))
         values[name] = (_traced(ctx, lambda x, axes=axes: jnp.transpose(x, axes), moved, (value, aval)), moved)
-        new.append(wanted)
+        new.append(reordered)
     return labels._replace(a=new[0], b=new[1])
 
 
 def _traced(ctx: Any, function: Any, out: Any, *operands: Any) -> Any:
-    """Emit what a function of JAX does, with one result."""
+    """Lower a JAX function with one result."""
     ctx = ctx.replace(primitive=None, avals_in=[aval for _, aval in operands], avals_out=[out])
     (value,) = mlir.lower_fun(function, multiple_results=False)(ctx, *[value for value, _ in operands])
     return value

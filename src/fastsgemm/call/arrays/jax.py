@@ -1,7 +1,7 @@
 """JAX: its arrays are immutable, so a result is always a new array.
 
-XLA computes products of JAX's arrays alone, see `fastsgemm.jax.product.eager`. With arrays of other libraries, or on a
-stream of the caller's, operands and result are handed over by DLPack. Meanwhile JAX refuses to donate an operand.
+XLA computes products of JAX's arrays alone, see `fastsgemm.jax.primitive.eager`. With arrays of other libraries, or on
+a stream of the caller's, operands and result are handed over by DLPack. Meanwhile JAX refuses to donate an operand.
 """
 
 from __future__ import annotations

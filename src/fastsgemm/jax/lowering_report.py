@@ -11,16 +11,16 @@ from fastsgemm.switches.report import Totals, number
 
 @dataclass(frozen=True)
 class Line:
-    """Products of one kind that had the same end.
+    """Products of one problem with the same outcome.
 
     Attributes
     ----------
     problem : str
-        Subscripts as of `numpy.einsum` and the shapes of both operands, or their dtypes where these decided.
+        Subscripts as in `numpy.einsum` and the shapes of both operands, or their dtypes if those were the reason.
     products : int
         How often such a product was lowered. A lowered program may run any number of times.
     flops : int
-        Of all these together, each run once.
+        Of all these products, each run once.
     reason : str
         Why JAX's own lowering was used; empty if fastsgemm's was.
     """
@@ -37,7 +37,7 @@ class Report(report.Report[Line]):
     Attributes
     ----------
     lines : tuple of Line
-        Those with most FLOPs first.
+        Most FLOPs first.
     """
 
     def __init__(self, lines: Iterable[Line]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastsgemm.jax import switch
+from fastsgemm.jax import lowering_switch
 from fastsgemm.switches import program
 
 
@@ -15,4 +15,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "Without a GPU nothing is replaced: XLA's products for the host stay as they are. To see what would be "
         "replaced, lower a function for a device that you name; docs/jax.md, Without a GPU, has an example."
     )
-    program.main(parser, lambda given: switch.enable(given.precision, given.batch_invariant), arguments)
+    program.main(parser, lambda options: lowering_switch.enable(options.precision, options.batch_invariant), arguments)

@@ -17,7 +17,7 @@ from jax_programs import TARGET, calls, lowered
 
 import fastsgemm.jax
 from fastsgemm.errors import MissingExtraError, PrecisionError
-from fastsgemm.jax import switch
+from fastsgemm.jax import lowering_switch
 
 A, B = jnp.ones((64, 32)), jnp.ones((32, 48))
 highest = partial(jnp.dot, precision="highest")
@@ -244,7 +244,7 @@ def test_a_decorated_function_that_two_threads_call_at_once():
 
     @fastsgemm.jax.enabled()
     def call(*meetings):
-        on.append(switch.periods.current)
+        on.append(lowering_switch.periods.current)
         for meet in meetings:
             meet()
 
@@ -254,7 +254,7 @@ def test_a_decorated_function_that_two_threads_call_at_once():
 
     def second(meet):
         meet()
-        call(meet, meet, lambda: on.append(switch.periods.current))
+        call(meet, meet, lambda: on.append(lowering_switch.periods.current))
 
     meet_in_two_threads(first, second)
     assert on[0] is not on[1] and on[2] is on[1]
@@ -345,7 +345,7 @@ def test_settings_that_are_refused_change_nothing(arguments):
 
 
 def test_a_jax_whose_lowerings_are_elsewhere_is_refused(monkeypatch):
-    monkeypatch.setattr(switch, "_original", None)
-    monkeypatch.setattr(switch, "mlir", object())
+    monkeypatch.setattr(lowering_switch, "_original", None)
+    monkeypatch.setattr(lowering_switch, "mlir", object())
     with pytest.raises(MissingExtraError, match="does not know where JAX"):
         fastsgemm.jax.enable()

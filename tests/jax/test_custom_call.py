@@ -12,8 +12,8 @@ from jax_programs import calls, lowered
 
 from fastsgemm import sgemm
 from fastsgemm.errors import MissingExtraError
-from fastsgemm.jax import launcher
-from fastsgemm.jax.launcher import Description
+from fastsgemm.jax import custom_call
+from fastsgemm.jax.custom_call import Description
 
 FIELDS = {  # that xla/service/gpu/kernel_call.cc reads, and their types
     "name": str, "kernel_type": str, "kernel_data": str, "shared_mem_bytes": np.int32,
@@ -39,6 +39,6 @@ def test_the_kernel_takes_the_operands_and_results_of_the_call():
 
 
 def test_an_old_jaxlib_is_refused(monkeypatch):
-    monkeypatch.setattr(launcher, "_version", (0, 9, 2))
+    monkeypatch.setattr(custom_call, "_version", (0, 9, 2))
     with pytest.raises(MissingExtraError, match=r"needs jaxlib 0.10.1 or later, got"):
-        launcher.check()
+        custom_call.check()

@@ -1,6 +1,6 @@
 """The switch: while it is on, float32 products that JAX lowers for CUDA are fastsgemm's.
 
-What JAX had lowered before is dropped when the switch is turned, and lowered anew.
+Turning the switch clears JAX's caches, so that every program is lowered again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from jax import lax
 from jax.interpreters import mlir
 
 from fastsgemm.errors import MissingExtraError
-from fastsgemm.jax import contraction, lowering, partitioning, product
+from fastsgemm.jax import contraction, lowering, partitioning, primitive
 from fastsgemm.jax.contraction import Labels
-from fastsgemm.jax.report import Line, Report
+from fastsgemm.jax.lowering_report import Line, Report
 from fastsgemm.problem import MAX_BATCH, MAX_EXTENT
 from fastsgemm.request import Request, resolve
 from fastsgemm.switches.periods import Block, Periods
@@ -65,11 +65,11 @@ _original: Any = None  # JAX's own lowering for CUDA; None before the first swit
 
 
 def _turn(new: Switch | None) -> None:
-    """Let JAX lower its products as these settings have it."""
+    """Let JAX lower its products with this switch, or as before if it is None."""
     global _original
     if _original is None:
         _original = _lowering_of_jax()
-        # Not cached: else the rule would not see how its operands were made.
+        # Not cached: else the rule would not see the operations that produced its operands.
         mlir.register_lowering(lax.dot_general_p, _lower, platform="cuda", cacheable=False)
     periods.current = new
     partitioning.needs_devices(lax.dot_general_p, new is not None)
@@ -85,17 +85,17 @@ def enable(precision: str = "ieee", batch_invariant: bool = False) -> Switch:
     Replaced is ``lax.dot_general`` of float32 arrays where the program asks for float32, and with it ``jnp.dot``,
     ``matmul``, ``einsum``, ``tensordot``, the layers of neural networks, and the gradients of all these. A program asks
     for float32 by precision "highest", as an argument or as ``jax_default_matmul_precision``, or by the algorithm
-    ``F32_F32_F32``. JAX's default on these devices is TF32, and stays so. Products of BF16 and FP16 arrays
+    ``F32_F32_F32``. JAX's default on these devices remains TF32. Products of BF16 and FP16 arrays
     are replaced, too, where the program asks for "highest" and a float32 result (``preferred_element_type``); of two
     such arrays with precision "fp16x3" or `batch_invariant`, because XLA's tensor cores are faster than FMAs.
 
     Parameters
     ----------
     precision : str
-        ``"ieee"`` or ``"fp16x3"``, as of `fastsgemm.sgemm`. With "fp16x3", the algorithms ``BF16_BF16_F32_X9`` and
+        ``"ieee"`` or ``"fp16x3"``, as in `fastsgemm.sgemm`. With "fp16x3", the algorithms ``BF16_BF16_F32_X9`` and
         ``TF32_TF32_F32_X3`` are replaced, too.
     batch_invariant : bool
-        As of `fastsgemm.sgemm`. Precision "ieee" only.
+        As in `fastsgemm.sgemm`. Precision "ieee" only.
 
     Returns
     -------
@@ -104,14 +104,14 @@ def enable(precision: str = "ieee", batch_invariant: bool = False) -> Switch:
     Raises
     ------
     PrecisionError
-        There is no such precision, or it is not batch-invariant.
+        The precision is unknown or not batch-invariant.
     MissingExtraError
-        This version of JAX does not have its lowerings where they are known to be.
+        This version of JAX keeps its lowerings in an unknown place.
 
     Notes
     -----
-    What was lowered before is lowered anew: the caches of JAX are cleared. Programs that the caller holds in compiled
-    form (``jax.jit(f).lower(...).compile()``) keep what they have.
+    JAX's caches are cleared, so everything is lowered again. Programs that the caller holds in compiled form
+    (``jax.jit(f).lower(...).compile()``) stay as they are.
     """
     new = Switch(precision, batch_invariant)
     periods.set(new)
@@ -119,15 +119,15 @@ def enable(precision: str = "ieee", batch_invariant: bool = False) -> Switch:
 
 
 def disable() -> None:
-    """Let JAX lower its products as before, within a block of `enabled` until its end."""
+    """Restore JAX's own lowering, within a block of `enabled` until its end."""
     periods.set(None)
 
 
 def enabled(precision: str = "ieee", batch_invariant: bool = False) -> AbstractContextManager[Switch]:
-    """Do `enable` for a block of code; afterwards, what held before it holds again.
+    """Do `enable` for a block of code; afterwards the previous settings hold again.
 
-    It concerns all threads meanwhile. Blocks may overlap, as in generators, tasks and threads: the settings of the
-    block that began last hold, and when that ends, those of the one before it that has not ended.
+    It affects all threads meanwhile. Blocks may overlap, as in generators, tasks and threads: the settings of the block
+    that began last hold; when it ends, those of the latest block that has not ended.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def enabled(precision: str = "ieee", batch_invariant: bool = False) -> AbstractC
     Returns
     -------
     context manager
-        It returns the `Switch` when it is entered, which may be done more than once. It can also decorate a function.
+        Entering it, even repeatedly, returns the `Switch`. It can also decorate a function.
 
     Raises
     ------
@@ -145,12 +145,12 @@ def enabled(precision: str = "ieee", batch_invariant: bool = False) -> AbstractC
         See `enable`.
     """
     make = partial(Switch, precision, batch_invariant)
-    make()  # raises what is wrong with the settings
+    make()  # raises if the settings are wrong
     return Block(periods, make)
 
 
 def report() -> Report:
-    """Return what the switch, which may be off by now, replaced and passed on since it was last turned on.
+    """Return what the switch replaced and passed on since it was last turned on, even if it is off now.
 
     Returns
     -------
@@ -193,15 +193,15 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
     if reason:
         return _original(ctx, a, b, **parameters)
     if partitioning.is_partitioned(ctx):
-        function = product.divided(subscripts, switch.request, 1.0, 0.0, parameters.get("out_sharding"))
+        function = primitive.divided(subscripts, switch.request, 1.0, 0.0, parameters.get("out_sharding"))
         return mlir.lower_fun(function, multiple_results=False)(ctx, a, b)
     values = {"A": (a, avals[0]), "B": (b, avals[1])}
     order = _order(labels)
-    return [lowering.product(ctx, *_as_they_lie(values, labels), switch.request, 1.0, 0.0, order)]
+    return [lowering.product(ctx, *_untransposed(values, labels), switch.request, 1.0, 0.0, order)]
 
 
 def _reason(request: Request, ctx: Any, precision: Any) -> str:
-    """Return why a product of this precision, with operands of such types, is passed on; empty if it is not."""
+    """Return why a product of this precision and these dtypes is passed on; empty if it is not."""
     algorithm = next((name for name, preset in _PRESETS.items() if precision == preset), None)
     if precision not in _ANY_HIGHEST and algorithm not in _FLOAT32:
         if algorithm is None:
@@ -225,21 +225,21 @@ def _of_shapes(labels: Labels, shapes: list[tuple[int, ...]]) -> str:
     if not (labels.a and labels.b):
         return "an operand that is a number"
     sizes = contraction.extents(labels, *shapes)
-    extent = max(prod(sizes[label] for label in of) for of in (labels.rows, labels.columns, labels.summed))
+    extent = max(prod(sizes[label] for label in group) for group in (labels.rows, labels.columns, labels.summed))
     if extent > MAX_EXTENT:
         return f"{extent} rows, columns or steps of k, above {MAX_EXTENT}"
     batch = prod(sizes[label] for label in labels.batch)
     if batch > MAX_BATCH:
         return f"a batch of {batch}, above {MAX_BATCH}"
-    # XLA multiplies element by element where it uses the product, which then needs no memory.
+    # XLA fuses such a product, which multiplies element by element, into its consumer without memory traffic.
     return "" if prod(sizes[label] for label in labels.summed) > 1 else "nothing is summed"
 
 
 def _order(labels: Labels) -> str:
-    """Return the order in which the result of a product is to lie.
+    """Return the labels of the result in the order of its memory layout.
 
     JAX's gradient of a second factor, such as the weights of a layer, sums over the first dimensions of both operands,
-    and then transposes the result. If it lies so from the beginning, XLA has nothing to do.
+    and then transposes the result. Stored transposed from the start, it costs XLA nothing.
     """
     summed = len(labels.summed)
     if summed and not labels.batch and labels.a[:summed] == labels.b[:summed] == labels.summed:
@@ -247,19 +247,19 @@ def _order(labels: Labels) -> str:
     return labels.c
 
 
-def _as_they_lie(values: dict[str, Any], labels: Labels) -> tuple[dict[str, Any], Labels]:
-    """Return the operands before the transpositions that JAX has just lowered, and their labels.
+def _untransposed(values: dict[str, Any], labels: Labels) -> tuple[dict[str, Any], Labels]:
+    """Return the operands before transpositions that JAX has just lowered, and their labels.
 
-    XLA finds them in its own products, but not in ours, and would copy the operands.
+    XLA folds transpositions into its own products, but for ours it would copy the operands.
     """
-    spelled = {"A": labels.a, "B": labels.b}
+    subscripts = {"A": labels.a, "B": labels.b}
     values = dict(values)
     for name, (value, aval) in values.items():
         owner = getattr(value, "owner", None)
         if getattr(owner, "name", "") == "stablehlo.transpose":
             axes = [int(axis) for axis in owner.attributes["permutation"]]  # type: ignore[union-attr]
-            back = [axes.index(d) for d in range(len(axes))]
-            spelled[name] = "".join(spelled[name][d] for d in back)
-            before = aval.update(shape=tuple(aval.shape[d] for d in back))
-            values[name] = (owner.operands[0], before)  # type: ignore[union-attr]
-    return values, labels._replace(a=spelled["A"], b=spelled["B"])
+            inverse = [axes.index(d) for d in range(len(axes))]
+            subscripts[name] = "".join(subscripts[name][d] for d in inverse)
+            untransposed = aval.update(shape=tuple(aval.shape[d] for d in inverse))
+            values[name] = (owner.operands[0], untransposed)  # type: ignore[union-attr]
+    return values, labels._replace(a=subscripts["A"], b=subscripts["B"])

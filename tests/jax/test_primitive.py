@@ -26,7 +26,7 @@ from fastsgemm.errors import (
     ShapeError,
     StreamError,
 )
-from fastsgemm.jax import lowering, product
+from fastsgemm.jax import lowering, primitive
 
 A, B, C = array(6, 7), array(7, 5), array(6, 5)
 float64 = partial(np.asarray, dtype=np.float64)
@@ -329,7 +329,7 @@ def test_gradients_read_the_operands_where_they_lie():
 
 def test_labels_summed_in_two_orders_are_transposed_first():
     def f(a, b):
-        return product.bind("abi,baj->ij", fastsgemm.jax.product.resolve(), a, b, 1.0, 0.0)
+        return primitive.bind("abi,baj->ij", fastsgemm.jax.primitive.resolve(), a, b, 1.0, 0.0)
 
     a, b = array(2, 3, 6), array(3, 2, 5)
     assert lowered(f, a, b).count("stablehlo.transpose") == 2

@@ -1,8 +1,8 @@
-"""XLA's own launch of a kernel, as far as it is used here: a custom call whose attributes describe it.
+"""XLA's custom call for a PTX kernel, whose attributes describe the launch.
 
-XLA makes of it what it makes of its own kernels, a launch from C++ or a node of a CUDA graph, and passes the addresses
-of the operands and of the results. The driver compiles the PTX when a program is loaded, and keeps what it has made.
-Nothing here needs CUDA, so a program can be lowered and exported on a machine without a GPU.
+XLA treats it like its own kernels, as a launch from C++ or a node of a CUDA graph, and passes the addresses of the
+operands and results. The driver compiles the PTX when a program is loaded, and caches the result. Nothing here needs
+CUDA, so a program can be lowered and exported on a machine without a GPU.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy as np
 from fastsgemm.errors import MissingExtraError
 
 TARGET = "__gpu$xla.gpu.ptx"
-OLDEST = (0, 10, 1)  # jaxlib's version that is tested; XLA has had the target for longer
+OLDEST = (0, 10, 1)  # the oldest tested jaxlib; XLA has had the target for longer
 
 _version = tuple(int(part) for part in jaxlib.version.__version__.split(".")[:3] if part.isdigit())
 
 
 def check() -> None:
-    """Refuse a jaxlib whose XLA may not have the target.
+    """Refuse a jaxlib whose XLA may lack the target.
 
     Raises
     ------
@@ -46,7 +46,7 @@ class Description(NamedTuple):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What XLA reads."""
+        """The attributes as XLA reads them."""
         blocks, threads = (*self.grid, 1, 1)[:3], (self.threads, 1, 1)
         numbers = {f"grid_{d}": count for d, count in zip("xyz", blocks, strict=True)}
         numbers |= {f"block_{d}": count for d, count in zip("xyz", threads, strict=True)}
@@ -56,33 +56,33 @@ class Description(NamedTuple):
         }
 
 
-class Kind(NamedTuple):
-    """What an array is, and how it lies."""
+class ArrayLayout(NamedTuple):
+    """The type of an array and its layout in memory."""
 
     aval: Any
-    order: tuple[int, ...]  # its dimensions, the one with the largest stride first
+    order: tuple[int, ...]  # its dimensions, largest stride first
 
     @classmethod
-    def row_major(cls, aval: Any) -> Kind:
-        """Return the kind of an array whose last dimension is contiguous."""
+    def row_major(cls, aval: Any) -> ArrayLayout:
+        """Return the layout of an array whose last dimension is contiguous."""
         return cls(aval, tuple(range(aval.ndim)))
 
 
-def call(
+def emit(
     ctx: Any,
-    operands: Sequence[tuple[Any, Kind]],
-    results: Sequence[Kind],
+    operands: Sequence[tuple[Any, ArrayLayout]],
+    results: Sequence[ArrayLayout],
     aliases: dict[int, int],
     description: Description,
 ) -> Any:
     """Emit a call, and return its results.
 
-    `aliases` says which results take the place of an operand: from the operand's number to the result's.
+    `aliases` maps the number of an operand to that of the result in the same memory.
     """
-    kinds = [kind for _, kind in operands]
-    ctx = ctx.replace(primitive=None, avals_in=[kind.aval for kind in kinds], avals_out=[kind.aval for kind in results])
+    layouts = [layout for _, layout in operands]
+    ctx = ctx.replace(primitive=None, avals_in=[x.aval for x in layouts], avals_out=[x.aval for x in results])
     rule: Any = jax.ffi.ffi_lowering(
         TARGET, operand_output_aliases=aliases,
-        operand_layouts=[kind.order[::-1] for kind in kinds], result_layouts=[kind.order[::-1] for kind in results],
+        operand_layouts=[x.order[::-1] for x in layouts], result_layouts=[x.order[::-1] for x in results],
     )  # fmt: skip
     return rule(ctx, *[value for value, _ in operands], **description.attributes)
