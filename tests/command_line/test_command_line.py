@@ -30,12 +30,12 @@ def climb_once():
     """`simulated_ladder.climb`, which runs each ladder once for all tests."""
     tables, climb = {}, simulated_ladder.climb
 
-    def once(problem, chosen, machine, tried):
-        asked = (problem, tuple(chosen), machine.device.name, str(tried))
+    def once(problem, chosen, machine, overrides):
+        asked = (problem, tuple(chosen), machine.device.name, str(overrides))
         if asked not in tables:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(simulated_ladder.ragged, "mismatch", lambda *question: None)  # which has tests of its own
-                tables[asked] = climb(problem, chosen, machine, tried=tried)
+                tables[asked] = climb(problem, chosen, machine, overrides=overrides)
         return tables[asked]
 
     return once

@@ -88,7 +88,7 @@ def test_every_rung_is_right_on_the_device(problem):
 
 @pytest.mark.gpu
 def test_constants_are_tried_on_the_device():
-    with contenders.on_device(Problem(256, 256, 256), [find("blocktile_2d")], tried={"BM": 64, "BN": 64}) as place:
+    with contenders.on_device(Problem(256, 256, 256), [find("blocktile_2d")], overrides={"BM": 64, "BN": 64}) as place:
         climbed = timed_ladder.climb(place)
     assert climbed.ok and (climbed.rows[0].constants["BM"], climbed.rows[0].constants["BN"]) == (64, 64)
 

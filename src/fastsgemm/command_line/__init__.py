@@ -35,27 +35,27 @@ _WRONG_RESULT = 1  # exit code
 
 
 def _on_host(rung: Rung | None, a: Any, b: Any, c: Any) -> None:
-    """Compute C = A @ B by NumPy, whatever FASTSGEMM_DEVICE says."""
+    """Compute C = A @ B with NumPy, regardless of FASTSGEMM_DEVICE."""
     host.sgemm(resolve(rung), a, b, c, 1.0, 0.0, backend="host")
 
 
-def _climb(place: str, problem: Problem | None, chosen: Sequence[Rung], tried: Mapping[str, int]) -> Ladder | Table:
-    """Run the ladder on the host, on a device of this machine or on a simulated one, with the constants to try."""
-    if place.lower() == "host":
-        if tried:
+def _climb(where: str, problem: Problem | None, chosen: Sequence[Rung], overrides: Mapping[str, int]) -> Ladder | Table:
+    """Run the ladder on the host, on a device of this machine or on a simulated one, with these constants."""
+    if where.lower() == "host":
+        if overrides:
             raise DeviceError("--config tries constants of kernels, which do not run on the host; add --device sim")
         with contenders.on_host(problem or DEFAULT_SIZE, _on_host, chosen) as contestants:
             return timed_ladder.climb(contestants)
-    if tried and not chosen:
+    if overrides and not chosen:
         raise ConfigError("--config names constants of one kernel; name that, too, as in --rung blocktile_2d")
-    if device.is_present(place.lower()):
-        with contenders.on_device(problem or DEFAULT_SIZE, chosen, device.ordinal(place), tried) as contestants:
+    if device.is_present(where.lower()):
+        with contenders.on_device(problem or DEFAULT_SIZE, chosen, device.ordinal(where), overrides) as contestants:
             return timed_ladder.climb(contestants)
     from fastsgemm.measure import simulated_ladder  # other commands do not need it
     from fastsgemm.sim import Machine
 
-    machine = Machine(None if place.lower() == "sim" else place)
-    return simulated_ladder.climb(problem or SIMULATED_SIZE, chosen, machine, tried=tried)
+    machine = Machine(None if where.lower() == "sim" else where)
+    return simulated_ladder.climb(problem or SIMULATED_SIZE, chosen, machine, overrides=overrides)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _ERROR
 
 
-def _everything(options: argparse.Namespace) -> int:
+def _overview(options: argparse.Namespace) -> int:
     from fastsgemm.command_line import overview  # other commands need neither these nor the simulator
     from fastsgemm.measure import stored_run
 
@@ -97,15 +97,15 @@ def _everything(options: argparse.Namespace) -> int:
     for name, backend in climbs.items():
         if backend == "sim":
             say("fastsgemm: running every rung on a simulated device, for about a minute")
-        # On a device the problem of the shipped ladder, which is shown beside it.
-        ladders[name] = climbed = _climb(backend, stored_run.problem() if backend == "cuda" else None, (), {})
+        # On a device use the problem of the shipped ladder, which is shown beside it.
+        ladders[name] = result = _climb(backend, stored_run.problem() if backend == "cuda" else None, (), {})
         if not options.json:
-            show(overview.result(climbed), end="\n\n")
+            show(overview.result(result), end="\n\n")
     if options.json:
-        show(_json({"info": machine.json()} | {name: climbed.json() for name, climbed in ladders.items()}))
+        show(_json({"info": machine.json()} | {name: result.json() for name, result in ladders.items()}))
     else:
         show(overview.closing(machine))
-    return 0 if all(climbed.ok for climbed in ladders.values()) else _WRONG_RESULT
+    return 0 if all(result.ok for result in ladders.values()) else _WRONG_RESULT
 
 
 def _info(options: argparse.Namespace) -> int:
@@ -117,15 +117,15 @@ def _info(options: argparse.Namespace) -> int:
 
 def _ladder(options: argparse.Namespace) -> int:
     require_float32(options.size or DEFAULT_SIZE, "the ladder")
-    place = options.device or device.host_backend()
-    name = place.lower()
-    climbed = _climb(place, options.size, options.rung, options.config)
-    show(_json(climbed.json()) if options.json else climbed.text())
+    where = options.device or device.host_backend()
+    name = where.lower()
+    ladder = _climb(where, options.size, options.rung, options.config)
+    show(_json(ladder.json()) if options.json else ladder.text())
     if options.plot and not options.json:
-        show(f"\n{bars.text(climbed.json())}")
+        show(f"\n{bars.text(ladder.json())}")
     if name == "host" and not options.json:
         show("\nNo rung runs on the host. On a simulated device all do: fastsgemm ladder --device sim")
-    return 0 if climbed.ok else _WRONG_RESULT
+    return 0 if ladder.ok else _WRONG_RESULT
 
 
 def _explain(options: argparse.Namespace) -> int:
@@ -145,7 +145,7 @@ def _prepare(options: argparse.Namespace) -> int:
             M, N, K, layout, batch=batch, rung=options.rung, precision=options.precision,
             batch_invariant=options.batch_invariant, split=options.split, source=options.source,
             symmetric=options.symmetric, dtypes=dtypes, device=options.device,
-            stored=True,  # there is no other use of them after the process
+            stored=True,  # because this process makes no calls
         )  # fmt: skip
         reports.append(dataclasses.asdict(report))
         if not options.json:
@@ -191,10 +191,10 @@ def _rung(text: str) -> Rung:
 
 def _constants(text: str) -> dict[str, int]:
     pairs = [re.fullmatch(r"\s*(\w+)=(-?\d+)\s*", part) for part in text.split(",")]
-    named = {pair[1]: int(pair[2]) for pair in pairs if pair is not None}
-    if len(named) < len(pairs):
+    constants = {pair[1]: int(pair[2]) for pair in pairs if pair is not None}
+    if len(constants) < len(pairs):
         raise argparse.ArgumentTypeError(f"expected NAME=NUMBER,..., each name once, such as BM=64,BN=64, got {text!r}")
-    return named
+    return constants
 
 
 _ONE_PRODUCT = """\
@@ -220,7 +220,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fastsgemm {__version__}")
     parser.set_defaults(json=False)
-    _finish(parser, _everything)
+    _finish_parser(parser, _overview)
     commands = parser.add_subparsers(title="commands", metavar="{info,ladder,explain,tune,prepare,bench,cache}")
     for add in (_add_info, _add_ladder, _add_explain, _add_tune, _add_prepare, _add_bench, _add_cache):
         add(commands)
@@ -231,12 +231,12 @@ def _add_info(commands: Any) -> None:
     parser = commands.add_parser(
         "info", help="show devices, driver, NVRTC, PyTorch, kernel cache and the tuning record in use", epilog=_EPILOG
     )
-    _size(parser, f"the problem whose tuning record is shown; default {DEFAULT_SIZE.N}")
-    _finish(parser, _info)
+    _add_size(parser, f"the problem whose tuning record is shown; default {DEFAULT_SIZE.N}")
+    _finish_parser(parser, _info)
 
 
 def _add_ladder(commands: Any) -> None:
-    climb = commands.add_parser(
+    parser = commands.add_parser(
         "ladder",
         help="check every rung against float64, then time it and cuBLAS",
         description="Check every rung against float64, compare their bits, then time each in turns with cuBLAS, which "
@@ -244,56 +244,56 @@ def _add_ladder(commands: Any) -> None:
         "rung and count its memory accesses and instructions. The operands are float32, and no batch.",
         epilog=_ONE_PRODUCT + _DEVICES,
     )
-    _size(
-        climb,
+    _add_size(
+        parser,
         f"the problem; default {DEFAULT_SIZE.N}, on a simulated device {SIMULATED_SIZE.N}",
         written="M,N,K[,LAYOUT]",
     )
     names = ", ".join(map(str, RUNGS))
-    climb.add_argument(
+    parser.add_argument(
         "--rung",
         action="append",
         type=_rung,
         default=[],
         help=f"run this rung, by name or number; repeatable ({names})",
     )
-    climb.add_argument(
+    parser.add_argument(
         "--config",
         type=_constants,
         default={},
         metavar="NAME=NUMBER,...",
         help="try these constants in place of those of the tuning database, such as BM=64,BN=64; name the --rung, too",
     )
-    climb.add_argument(
+    parser.add_argument(
         "--device",
         help="where to run: cuda or cuda:1; host for NumPy; sim for the simulated device in FASTSGEMM_SIM_DEVICE "
         f'(default "{settings.SIM_DEVICE.default}"); or the name or architecture of a device to simulate. '
         "Default: FASTSGEMM_DEVICE, else the first device, else host",
     )
-    climb.add_argument("--plot", action="store_true", help="also draw the rates, or the simulated counts, as bars")
-    _finish(climb, _ladder)
+    parser.add_argument("--plot", action="store_true", help="also draw the rates, or the simulated counts, as bars")
+    _finish_parser(parser, _ladder)
 
 
 def _add_explain(commands: Any) -> None:
-    why = commands.add_parser(
+    parser = commands.add_parser(
         "explain",
         help="show which constants a problem gets, and why",
         description="Show which constants a problem gets on a device, and why.",
         epilog=_EPILOG,
     )
-    _size(why, "the problem", required=True)
-    _call(why)
-    _finish(why, _explain)
+    _add_size(parser, "the problem", required=True)
+    _add_call_options(parser)
+    _finish_parser(parser, _explain)
 
 
 def _add_tune(commands: Any) -> None:
-    search = commands.add_parser(
+    parser = commands.add_parser(
         "tune",
         help="search the fastest constants on this device (also: python -m fastsgemm.tune)",
         description=DESCRIPTION,
         epilog=_EPILOG,
     )
-    search.add_argument(
+    parser.add_argument(
         "--size",
         action="append",
         type=_problem,
@@ -301,13 +301,13 @@ def _add_tune(commands: Any) -> None:
         metavar=WRITTEN,
         help="tune this problem; repeatable; default: the standard set of each rung",
     )
-    search.add_argument("--rung", type=_rung, help=f"the rung: {', '.join(tunable())}; default: all of them")
-    add_options(search)
-    _finish(search, tune_as_asked)
+    parser.add_argument("--rung", type=_rung, help=f"the rung: {', '.join(tunable())}; default: all of them")
+    add_options(parser)
+    _finish_parser(parser, tune_as_asked)
 
 
 def _add_prepare(commands: Any) -> None:
-    ahead = commands.add_parser(
+    parser = commands.add_parser(
         "prepare",
         help="compile the kernels of some problems before their first call",
         description="Compile the kernels of some problems into the kernel cache, on all cores, so that no process has "
@@ -315,48 +315,48 @@ def _add_prepare(commands: Any) -> None:
         "The operands are taken to be dense.",
         epilog=_EPILOG,
     )
-    ahead.add_argument(
+    parser.add_argument(
         "--size",
         action="append",
         required=True,
         metavar=WRITTEN,
         help="prepare this problem; a number may be a range: 1..8192,4096,4096,NT; repeatable",
     )
-    _call(ahead)
-    ahead.add_argument(
+    _add_call_options(parser)
+    parser.add_argument(
         "--split", choices=("A", "B", "AB"), default="", help="operands that were split before, by fastsgemm.split"
     )
-    ahead.add_argument(
+    parser.add_argument(
         "--source",
         choices=preparation.SOURCES,
         default="",
         help="what C is in calls that also have out; a bias is a row",
     )
-    _finish(ahead, _prepare)
+    _finish_parser(parser, _prepare)
 
 
 def _add_bench(commands: Any) -> None:
-    beside = commands.add_parser(
+    parser = commands.add_parser(
         "bench", help="time sgemm beside cuBLAS on many problems", description=bench.DESCRIPTION, epilog=_EPILOG
     )
-    bench.add_options(beside, _problem)
-    _finish(beside, bench.bench_as_asked)
+    bench.add_options(parser, _problem)
+    _finish_parser(parser, bench.bench_as_asked)
 
 
 def _add_cache(commands: Any) -> None:
-    stored = commands.add_parser("cache", help="show or empty the folder of compiled kernels")
-    stored.add_argument("--clear", action="store_true", help="delete all compiled kernels; calls compile them again")
-    _finish(stored, _cache)
+    parser = commands.add_parser("cache", help="show or empty the folder of compiled kernels")
+    parser.add_argument("--clear", action="store_true", help="delete all compiled kernels; calls compile them again")
+    _finish_parser(parser, _cache)
 
 
-def _finish(parser: argparse.ArgumentParser, command: Callable[[argparse.Namespace], int]) -> None:
+def _finish_parser(parser: argparse.ArgumentParser, command: Callable[[argparse.Namespace], int]) -> None:
     parser.set_defaults(command=command)
     # No default here: the default of a command would overwrite a --json before it.
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
 
 
-def _call(parser: argparse.ArgumentParser) -> None:
-    """Add what a call of `sgemm` can ask for, and the device."""
+def _add_call_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a call of `sgemm`, and the device."""
     parser.add_argument("--rung", type=_rung, help="the rung; default: the rung that sgemm picks")
     parser.add_argument(
         "--precision",
@@ -371,5 +371,5 @@ def _call(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
 
 
-def _size(parser: argparse.ArgumentParser, what: str, required: bool = False, written: str = WRITTEN) -> None:
-    parser.add_argument("--size", type=_problem, metavar=written, help=what, required=required)
+def _add_size(parser: argparse.ArgumentParser, text: str, required: bool = False, written: str = WRITTEN) -> None:
+    parser.add_argument("--size", type=_problem, metavar=written, help=text, required=required)

@@ -1,4 +1,4 @@
-"""The command ``fastsgemm bench``: its options and how they are carried out."""
+"""The command ``fastsgemm bench`` and its options."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _MOST_BYTES = 64 * 1024 * 1024  # of a file with results
 
 def add_options(parser: argparse.ArgumentParser, problem: Callable[[str], Problem]) -> None:
     """Add the options of ``bench``; `problem` reads a problem of the command line."""
-    asked = parser.add_mutually_exclusive_group()
-    asked.add_argument(
+    exclusive = parser.add_mutually_exclusive_group()
+    exclusive.add_argument(
         "--size",
         action="append",
         type=problem,
@@ -40,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser, problem: Callable[[str], Proble
         metavar=WRITTEN,
         help="time this problem instead of the sets; repeatable",
     )
-    asked.add_argument(
+    exclusive.add_argument(
         "--set",
         action="append",
         choices=tuple(SETS),
@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser, problem: Callable[[str], Proble
     parser.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the results as JSON, for --compare")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a report as Markdown; default: print it")
-    asked.add_argument(
+    exclusive.add_argument(
         "--input", type=Path, metavar="FILE", help="measure nothing; take the results that --output has written"
     )
     parser.add_argument(
@@ -59,14 +59,14 @@ def add_options(parser: argparse.ArgumentParser, problem: Callable[[str], Proble
 
 
 def bench_as_asked(options: argparse.Namespace) -> int:
-    """Carry out ``fastsgemm bench`` with these options.
+    """Run ``fastsgemm bench`` with these options.
 
     Returns
     -------
     int
         Exit code: 0, or 1 if a figure is slower than in the run to compare with.
     """
-    from fastsgemm.measure import comparison, speed_report  # other commands need none of what measures
+    from fastsgemm.measure import comparison, speed_report  # other commands need no measurements
 
     refuse_same(options, ("output", "report"), ("input", "compare"))
     old = _read(options.compare) if options.compare else None
@@ -83,11 +83,11 @@ def bench_as_asked(options: argparse.Namespace) -> int:
     if options.report:
         _write(options.report, text)
     if options.json:
-        verdicts = {} if old is None else {"compared": [dataclasses.asdict(one) for one in compared]}
+        verdicts = {} if old is None else {"compared": [dataclasses.asdict(figure) for figure in compared]}
         show(json.dumps(data | verdicts, indent=2))
     elif not options.report:
         show(text, end="")
-    return _SLOWER if any(one.verdict == "slower" for one in compared) else 0
+    return _SLOWER if any(figure.verdict == "slower" for figure in compared) else 0
 
 
 def _shipped() -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _shipped() -> dict[str, Any]:
 
 
 def _measured(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Return the results of this machine; None where it has no driver and nothing but a report was asked for."""
+    """Return the results of this machine; None if it has no driver and only a report was requested."""
     if options.device.lower() == "sim":
         raise DeviceError(f"a simulated device cannot be timed, because it has counts and no times. {_ELSEWHERE}")
     if options.size:
@@ -113,7 +113,7 @@ def _measured(options: argparse.Namespace) -> dict[str, Any] | None:
         raise NoDriverError(f"{error}. {_ELSEWHERE}") from error
 
 
-def measure(samples: Mapping[str, Sequence[Sample]], place: str) -> dict[str, Any]:
+def measure(samples: Mapping[str, Sequence[Sample]], device_name: str) -> dict[str, Any]:
     """Return the results of these samples, by the name of their set, on a device of this machine.
 
     Raises
@@ -127,15 +127,15 @@ def measure(samples: Mapping[str, Sequence[Sample]], place: str) -> dict[str, An
     """
     from fastsgemm.measure import suite
 
-    ordinal = device.ordinal(place)
-    device.probe()  # a missing driver is not a fault of PyTorch
+    ordinal = device.ordinal(device_name)
+    device.probe()  # so that a missing driver is not blamed on PyTorch
     torch = suite.import_torch()
     gpu = first_use.open_device(ordinal)  # tunes a device without records, as a first call does
     return suite.run(samples, torch, gpu, sgemm)
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the results in a file, with every field that a report needs."""
+    """Read the results in a file, and check that they have every field of a report."""
     from fastsgemm.measure import comparison, speed_report, suite
 
     try:

@@ -1,4 +1,4 @@
-"""What this machine has: devices, driver, NVRTC, PyTorch, kernel cache, and the tuning record that `sgemm` uses."""
+"""Information on this machine: devices, driver, NVRTC, PyTorch, kernel cache, and the tuning record in use."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DeviceRow:
 class ChoiceRow:
     """The tuning record used for one problem."""
 
-    problem: Problem  # the problem as the caller gave it
+    problem: Problem  # as the caller gave it
     rung: str
     constants: dict[str, int]  # tile constants by name
     arch: str  # the tuning file that holds the record: an architecture, or `generic`
@@ -50,7 +50,7 @@ class ChoiceRow:
 
 @dataclass(frozen=True)
 class Info:
-    """What this machine has. A missing part is None, and `notes` says why it is missing."""
+    """Information on this machine. A missing part is None, and `notes` says why."""
 
     fastsgemm: str  # version, as in the fields of the other packages
     python: str
@@ -73,10 +73,10 @@ class Info:
 
     def text(self) -> str:
         """Return this as text for a terminal, one fact a line."""
-        many = self.cache_kernels
-        kernels = f"{many} kernel{'s' * (many != 1)}, {self.cache_bytes / 1e6:.1f} MB" if many else "empty"
+        count = self.cache_kernels
+        kernels = f"{count} kernel{'s' * (count != 1)}, {self.cache_bytes / 1e6:.1f} MB" if count else "empty"
         rows = [("fastsgemm", f"{self.fastsgemm}, Python {self.python}, NumPy {self.numpy}")]
-        rows += [("device", _device_text(one)) for one in self.devices] or [("device", "none")]
+        rows += [("device", _device_text(row)) for row in self.devices] or [("device", "none")]
         rows += [
             ("driver", self.driver or "none"),
             ("NVRTC", self.nvrtc or "none"),
@@ -110,17 +110,17 @@ _NO_SIMULATOR = "the simulated device needs NVRTC: pip install 'fastsgemm[cu13]'
 
 
 def collect(problem: Problem) -> Info:
-    """Collect what this machine has, and the tuning record of a problem. A missing part becomes a note."""
+    """Collect information on this machine, and the tuning record of a problem. A missing part becomes a note."""
     from fastsgemm import __version__
 
     notes: list[str] = []
-    nvrtc = _or_note(notes, nvrtc_text)
-    devices = _or_note(notes, _devices) or ()
-    backend = _or_note(notes, device.host_backend)
-    simulated = _or_note(notes, _simulated) if backend == "sim" else None
+    nvrtc = _value_or_note(notes, nvrtc_text)
+    devices = _value_or_note(notes, _devices) or ()
+    backend = _value_or_note(notes, device.host_backend)
+    simulated = _value_or_note(notes, _simulated) if backend == "sim" else None
     chosen = simulated or (devices[0] if devices else None)
-    choice = _or_note(notes, lambda: choose(chosen, None, problem)) if chosen else None
-    kernels, size = _or_note(notes, _kernels) or (0, 0)
+    choice = _value_or_note(notes, lambda: choose(chosen, None, problem)) if chosen else None
+    kernels, size = _value_or_note(notes, _kernels) or (0, 0)
     return Info(
         fastsgemm=__version__,
         python=platform.python_version(),
@@ -142,16 +142,17 @@ def collect(problem: Problem) -> Info:
 def choose(device_info: DeviceTraits, rung: Rung | None, problem: Problem) -> ChoiceRow:
     """Return the tuning record for `problem` on this device: of `rung`, or of the rung `sgemm` picks if it is None."""
     chosen = choose_config(device_info, rung, variants.dense_call(problem).problem)
-    on = chosen.evidence
-    assert on is not None  # no config was given
-    arch, _ = database.origin_of(on, device_info.arch)
-    origin, source = (on.origin, on.source) if isinstance(on, Record) else ("predicted", f"from {on.source}")
-    return ChoiceRow(problem, chosen.rung.name, chosen.config.constants, arch, on.device, origin, source)
+    record = chosen.evidence
+    assert record is not None  # no config was given
+    arch, _ = database.origin_of(record, device_info.arch)
+    origin = record.origin if isinstance(record, Record) else "predicted"
+    source = record.source if isinstance(record, Record) else f"from {record.source}"
+    return ChoiceRow(problem, chosen.rung.name, chosen.config.constants, arch, record.device, origin, source)
 
 
-def _or_note(notes: list[str], look: Callable[[], T]) -> T | None:
+def _value_or_note(notes: list[str], query: Callable[[], T]) -> T | None:
     try:
-        return look()
+        return query()
     except FastsgemmError as error:
         notes.append(str(error))
         return None
@@ -178,22 +179,22 @@ def _device(ordinal: int) -> DeviceRow:
     """Describe a device without opening it, because a context costs time and device memory."""
     from cuda.bindings import driver
 
-    which = driver.CUdevice_attribute
+    attributes = driver.CUdevice_attribute
     return DeviceRow(
         ordinal,
         *described(ordinal),
-        attribute(which.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal),
-        attribute(which.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, ordinal),
+        attribute(attributes.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal),
+        attribute(attributes.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, ordinal),
     )
 
 
-def _device_text(one: DeviceRow) -> str:
-    shared = one.shared_limit // 1024
-    return f"{one.ordinal}: {one.name}, {one.arch}, {one.multiprocessors} SMs, {shared} KB shared memory per block"
+def _device_text(row: DeviceRow) -> str:
+    shared = row.shared_limit // 1024
+    return f"{row.ordinal}: {row.name}, {row.arch}, {row.multiprocessors} SMs, {shared} KB shared memory per block"
 
 
 def _choice_text(choice: ChoiceRow) -> str:
     problem = choice.problem
     constants = " ".join(f"{name}={value}" for name, value in choice.constants.items())
-    place = choice.device or choice.arch
-    return f"{choice.rung} {constants} at {spell(problem)}; {choice.origin} record for {place} ({choice.source})"
+    origin = choice.device or choice.arch
+    return f"{choice.rung} {constants} at {spell(problem)}; {choice.origin} record for {origin} ({choice.source})"

@@ -15,7 +15,7 @@ from typing import Any
 
 from fastsgemm.measure.problem_sets import SETS_OF_A_RUN
 
-LIMIT = 0.95  # of the older figure: less is slower, if it is not noise
+LIMIT = 0.95  # of the older figure; below it is slower, unless it is noise
 STANDARD_ERRORS = 2.0  # noise, in standard errors of both figures
 _BESIDE = {
     "sgemm, C given": ("torch.mm(out=)", "cupy.matmul(out=)"),
@@ -27,7 +27,7 @@ Data = dict[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """A ratio, of which larger is better."""
+    """A ratio; larger is better."""
 
     ratio: float
     noise: float  # relative standard error of the ratio
@@ -37,30 +37,30 @@ class Figure:
 def figures(data: Data, in_means: Container[str] | None = None) -> dict[str, Figure]:
     """Return the figures of a run by name. A figure has the same name in every run.
 
-    The means are of the problems whose names are `in_means`; of all of them without these.
+    The means are over the problems named in `in_means`; by default over all.
     """
     by_name: dict[str, Figure] = {}
     means: dict[str, Figure] = {}
     for name in SETS_OF_A_RUN:
-        of_set = {f"{name} {_problem(row)}": _figure(row["percent"] / 100, row) for row in data.get(name, ())}
-        of_mean = [figure for problem, figure in of_set.items() if in_means is None or problem in in_means]
-        if of_mean:
-            mean = statistics.geometric_mean(one.ratio for one in of_mean)
-            noise = math.hypot(*(one.noise for one in of_mean)) / len(of_mean)
+        set_figures = {f"{name} {_problem(row)}": _figure(row["percent"] / 100, row) for row in data.get(name, ())}
+        averaged = [figure for problem, figure in set_figures.items() if in_means is None or problem in in_means]
+        if averaged:
+            mean = statistics.geometric_mean(figure.ratio for figure in averaged)
+            noise = math.hypot(*(figure.noise for figure in averaged)) / len(averaged)
             means[f"geometric mean of {name}"] = Figure(
-                mean, noise, tuple(test for one in of_mean for test in one.tests)
+                mean, noise, tuple(test for figure in averaged for test in figure.tests)
             )
-        by_name |= of_set
+        by_name |= set_figures
     for row in data["ladder"]:
         if row["number"] and row["percent"] is not None:
             by_name[f"rung {row['name']}"] = _figure(row["percent"] / 100, row)
     calls = {row["call"]: row for row in data["calls"]}
-    for own, others in _BESIDE.items():
-        for row in (row for row in data["calls"] if row["call"] == own):
-            beside = next((calls[one] for one in others if one in calls and calls[one]["kind"] == row["kind"]), None)
-            if beside is not None:
-                ratio = beside["us_per_call"] / row["us_per_call"]
-                by_name[f"host time of {own}, {row['kind']}"] = _figure(ratio, row, beside)
+    for ours, baselines in _BESIDE.items():
+        for row in (row for row in data["calls"] if row["call"] == ours):
+            baseline = next((calls[x] for x in baselines if x in calls and calls[x]["kind"] == row["kind"]), None)
+            if baseline is not None:
+                ratio = baseline["us_per_call"] / row["us_per_call"]
+                by_name[f"host time of {ours}, {row['kind']}"] = _figure(ratio, row, baseline)
     return by_name | means
 
 
@@ -86,25 +86,25 @@ def _is_slower(old: Figure, new: Figure) -> bool:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one figure."""
+    """How one figure changed."""
 
     name: str
-    old: float | None  # None if that run does not have it
+    old: float | None  # None if that run lacks it
     new: float | None
     noise: float  # relative standard error of the quotient
     verdict: str  # `slower`, `faster`, `same`, `new` or `gone`
 
 
 def verdicts(old: Data, new: Data) -> list[Verdict]:
-    """Return what became of every figure of two runs: those that are slower first, the worst of them first."""
+    """Return how every figure changed between two runs: slower ones first, the worst of them first."""
     before, after = comparable(old, new)
     all_verdicts = [_verdict(name, before.get(name), after.get(name)) for name in before | after]
     order = ("slower", "faster", "same", "new", "gone")
-    return sorted(all_verdicts, key=lambda one: (order.index(one.verdict), (one.new or 1.0) / (one.old or 1.0)))
+    return sorted(all_verdicts, key=lambda x: (order.index(x.verdict), (x.new or 1.0) / (x.old or 1.0)))
 
 
 def comparable(old: Data, new: Data) -> tuple[dict[str, Figure], dict[str, Figure]]:
-    """Return the figures of both runs, with means of the problems that both have: other means say nothing."""
+    """Return the figures of both runs, with means over their common problems, because others cannot be compared."""
     common = figures(old).keys() & figures(new).keys()
     return figures(old, common), figures(new, common)
 

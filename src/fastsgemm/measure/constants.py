@@ -1,4 +1,4 @@
-"""The constants that a rung of a ladder runs with: those of the tuning database, or some that are tried."""
+"""The constants of a rung in a ladder: those of the tuning database, with overrides."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Constants:
 
     rung: Rung
     config: Config
-    # A sentence on the defaults in the rung's file that a record of the tuning database has other values for.
+    # A note on constants whose value in the tuning database differs from the default in the rung's file.
     overridden: str | None = None
 
 
-def constants_of(device: DeviceTraits, rung: Rung | None, problem: Problem, tried: Mapping[str, int]) -> Constants:
-    """Return the constants that `sgemm` uses for a problem of dense operands, with the values that are tried, by name.
+def constants_of(device: DeviceTraits, rung: Rung | None, problem: Problem, overrides: Mapping[str, int]) -> Constants:
+    """Return the constants that `sgemm` uses for a problem with dense operands, with overrides by name.
 
     Without a rung, it is the one that `sgemm` picks by default.
 
@@ -48,9 +48,9 @@ def constants_of(device: DeviceTraits, rung: Rung | None, problem: Problem, trie
         choice = choose_config(device, rung, problem)
         rung, config = choice.rung, choice.config
         file = rung.file
-    if not tried:
+    if not overrides:
         return Constants(rung, config, _overridden(file, config.constants))
-    config = type(config).from_constants({**config.constants, **tried})
+    config = type(config).from_constants({**config.constants, **overrides})
     if isinstance(config, geometry.TileConfig):
         fp16x3.check_config(device, config)
     else:
@@ -63,5 +63,5 @@ def _overridden(file: str, used: Mapping[str, int]) -> str | None:
     differing = [name for name in used if defaults.get(name, used[name]) != used[name]]
     if not differing:
         return None
-    of_record, of_file = (" ".join(f"{name}={values[name]}" for name in differing) for values in (used, defaults))
-    return f"{of_record} from a record, not {of_file} as in {file}; --config tries others"
+    record_text, file_text = (" ".join(f"{name}={values[name]}" for name in differing) for values in (used, defaults))
+    return f"{record_text} from a record, not {file_text} as in {file}; --config tries others"

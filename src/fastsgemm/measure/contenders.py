@@ -26,7 +26,7 @@ from fastsgemm.request import resolve
 from fastsgemm.rungs import RUNGS, Rung
 
 _POISON = 0xFF  # four such bytes are a NaN, so elements that a kernel does not write stay NaN
-_HOST_SECONDS = 0.5  # for which a product on the host is timed, about
+_HOST_SECONDS = 0.5  # approximate time for timing a product on the host
 _COPIES = 4.0  # memory of a ladder, in float32 copies of A, B and C: the values, the float64 reference
 _HOST_FLOPS = 10**13  # limit of a product on the host: minutes on two cores, and Ctrl-C cannot interrupt NumPy
 _ONE, _ZERO = 1.0, 0.0  # alpha and beta
@@ -63,25 +63,25 @@ class Contenders:
 
 
 def rungs_for(problem: Problem, arch: str) -> tuple[Rung, ...]:
-    """Return the rungs of a ladder where none is named: those that suit C and run on this architecture."""
+    """Return the default rungs of a ladder: those that suit C and run on this architecture."""
     suitable = (rung for rung in RUNGS if rung.suits(problem.M, problem.N))
     return tuple(rung for rung in suitable if rung.precision == "ieee" or fp16x3.supported(arch))
 
 
 @contextmanager
 def on_device(
-    problem: Problem, rungs: Sequence[Rung | None] = (), ordinal: int = 0, tried: Mapping[str, int] | None = None
+    problem: Problem, rungs: Sequence[Rung | None] = (), ordinal: int = 0, overrides: Mapping[str, int] | None = None
 ) -> Iterator[Contenders]:
     """Prepare the operands and products on a device of this machine.
 
     Operands are dense and stored as the problem's layout says; C is row-major. A rung of None stands for the one that
-    `sgemm` picks by default; for none at all see `rungs_for`. What is `tried` are constants by name that all rungs take
-    in place of those of the tuning database.
+    `sgemm` picks by default; without rungs see `rungs_for`. `overrides` has constants by name that replace those of
+    the tuning database in all rungs.
 
     Raises
     ------
     ConfigError
-        A rung cannot take the constants that are tried.
+        A rung cannot take the overrides.
     ShapeError
         The problem is a batch, or the operands do not fit into the memory of the host.
     DeviceError
@@ -91,15 +91,15 @@ def on_device(
     refuse_too_large(problem, _COPIES)
     with device.current(gpu), ExitStack() as stack:
         a, b, c = host_operands(problem)
-        # A column-major operand lies in device memory as its row-major transpose.
+        # A column-major operand is stored in device memory as its row-major transpose.
         lines = [x if x.flags.c_contiguous else x.T for x in (a, b, c)]
         A, B, C = (stack.enter_context(closing(DeviceArray(x.shape, gpu, LEGACY_STREAM))) for x in lines)
         A.upload(lines[0])
         B.upload(lines[1])
-        as_given = views(problem, (A, B, C))
+        operand_views = views(problem, (A, B, C))
 
         def launch(rung: Rung | None, config: Config | None) -> None:
-            multiply(gpu, LEGACY_STREAM, resolve(rung, config), as_given, _ONE, _ZERO)
+            multiply(gpu, LEGACY_STREAM, resolve(rung, config), operand_views, _ONE, _ZERO)
 
         def result(work: Work) -> np.ndarray:
             C.fill(_POISON)
@@ -107,7 +107,7 @@ def on_device(
             C.download(c)
             return c
 
-        beside = cublas.product(*lent(problem, (A, B, C)))
+        baseline = cublas.product(*lent(problem, (A, B, C)))
         yield Contenders(
             problem=problem,
             where=gpu.name,
@@ -115,27 +115,27 @@ def on_device(
             a=a,
             b=b,
             products=tuple(
-                _product(gpu, problem, rung, launch, tried or {}) for rung in rungs or rungs_for(problem, gpu.arch)
+                _product(gpu, problem, rung, launch, overrides or {}) for rung in rungs or rungs_for(problem, gpu.arch)
             ),
-            baseline=Product(beside.name, None, {}, beside.work) if beside else None,
+            baseline=Product(baseline.name, None, {}, baseline.work) if baseline else None,
             result=result,
             medians=stack.enter_context(closing(Stopwatch(gpu))).medians,
         )
 
 
 def _product(
-    gpu: Gpu, problem: Problem, rung: Rung | None, launch: Callable[..., object], tried: Mapping[str, int]
+    gpu: Gpu, problem: Problem, rung: Rung | None, launch: Callable[..., object], overrides: Mapping[str, int]
 ) -> Product:
-    """Return the product by a rung, with the constants that it gets on this device."""
-    given = constants_of(gpu, rung, variants.dense_call(problem).problem, tried)
-    work = partial(launch, rung, given.config if tried else None)
-    named = given.rung
-    return Product(named.name, named.number, given.config.constants, work, named.precision, given.overridden)
+    """Return the product by a rung with its constants on this device."""
+    constants = constants_of(gpu, rung, variants.dense_call(problem).problem, overrides)
+    work = partial(launch, rung, constants.config if overrides else None)
+    used = constants.rung
+    return Product(used.name, used.number, constants.config.constants, work, used.precision, constants.overridden)
 
 
 @contextmanager
 def on_host(problem: Problem, multiply: HostProduct, rungs: Sequence[Rung] = ()) -> Iterator[Contenders]:
-    """Prepare the operands and NumPy's product, which `multiply` computes; it raises an error if a rung is named.
+    """Prepare the operands and NumPy's product by `multiply`, which raises an error if a rung is named.
 
     Raises
     ------
@@ -151,14 +151,14 @@ def on_host(problem: Problem, multiply: HostProduct, rungs: Sequence[Rung] = ())
             "choose a smaller size"
         )
     a, b, c = host_operands(problem)
-    named = rungs[0] if rungs else None
+    rung = rungs[0] if rungs else None
 
     def result(work: Work) -> np.ndarray:
         c.fill(np.nan)
         work()
         return c
 
-    work = partial(multiply, named, a, b, c)
+    work = partial(multiply, rung, a, b, c)
     work()
     yield Contenders(
         problem=problem,

@@ -1,4 +1,4 @@
-"""What a simulated ladder counted: rows, and tables of them for a terminal."""
+"""The counts of a simulated ladder: rows, and tables of them for a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastsgemm.rungs import find
 from fastsgemm.sim.counters import GlobalTraffic, SharedTraffic
 
 _WIDTH = 80  # columns of a terminal
-_INDENT = " " * 16  # of what is said of a rung, behind its name
+_INDENT = " " * 16  # of text about a rung, after its name
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class CountedRow:
     occupancy: float  # resident warps of an SM relative to its limit, 0 to 1
     limited_by: str  # the resource that limits the occupancy
     error: float | None  # ||C - C64||_F / ||C64||_F; None if C contains a NaN
-    mismatch: str | None  # which elements are wrong, here or at a ragged size; None for correct results
+    mismatch: str | None  # the wrong elements, here or at a ragged size; None for correct results
     overridden: str | None = None  # as in `fastsgemm.measure.constants.Constants`
 
     @property
@@ -158,7 +158,7 @@ class Table:
 
     @property
     def _mismatches(self) -> list[str]:
-        """What is wrong with each rung that is."""
+        """Messages about wrong results."""
         mismatches = [(row.name, row.mismatch) for row in self.rows]
         mismatches += [("fp16x3", self.fp16x3.mismatch)] if self.fp16x3 is not None else []
         return [f"{name} is WRONG: {mismatch}" for name, mismatch in mismatches if mismatch is not None]
@@ -168,7 +168,7 @@ class Table:
         return asdict(self) | {"ok": self.ok}
 
     def heading(self) -> str:
-        """Return one line that says what was run."""
+        """Return one line with the problem, the constants and the device."""
         layout = "" if self.layout == "NN" else f", {self.layout},"
         problem = f"{self.M} x {self.N} x {self.K}{layout} with {self.constants}"
         return f"{problem} on a simulated {self.device} ({self.arch}), NVRTC {self.nvrtc}"
@@ -181,7 +181,7 @@ class Table:
             lines += ["", *_table("rung", ARITHMETIC, self.rows), *_ARITHMETIC_LEGEND.splitlines(), ""]
         for row in self.rows:
             lines += titled(rung_title(row.number, row.name), str(find(row.name).config(**row.constants)))
-            lines += _told(row.overridden)
+            lines += _override_note(row.overridden)
         if self.fp16x3 is not None:
             lines += ["", *self._fp16x3_table(self.fp16x3)]
         lines += ["", *(line for text in self._mismatches for line in textwrap.wrap(text, _WIDTH))]
@@ -196,12 +196,12 @@ class Table:
         constants = " ".join(f"{name}={value}" for name, value in rows.constants.items())
         error = "not a number" if rows.error is None else f"{rows.error:.2g}"
         text = f"error {error}; its bits are its own, because it sums products of FP16 pairs on tensor cores"
-        lines = titled("11 fp16x3", constants) + _told(rows.overridden)
+        lines = titled("11 fp16x3", constants) + _override_note(rows.overridden)
         lines += textwrap.wrap(text, _WIDTH)
         return [*lines, *_table("kernel", KERNEL, rows.kernels)]
 
     def _summary(self) -> str:
-        """Return one sentence that sums up the counts: of the lowest and of the highest rung, if there are two."""
+        """Return one sentence about the counts: of the lowest and the highest rung, if there are two."""
         ordered = sorted(self.rows, key=lambda row: row.number)
         first, last = ordered[0], ordered[-1]
         if first is last:
@@ -216,23 +216,23 @@ class Table:
 
 
 def titled(name: str, text: str) -> list[str]:
-    """Return the lines of a text for a terminal, behind the name of a rung."""
+    """Return the lines of a text for a terminal, after the name of a rung."""
     return textwrap.wrap(f"{name:<16}{text}", _WIDTH, subsequent_indent=_INDENT)
 
 
-def _told(overridden: str | None) -> list[str]:
+def _override_note(overridden: str | None) -> list[str]:
     return titled("", f"({overridden})") if overridden else []
 
 
 def named(rows: Iterable[CountedRow | KernelRow]) -> list[dict[str, Any]]:
-    """Return rows as a table takes them, each with how the table names it."""
+    """Return rows in the form that `cells` takes, each with its title."""
     return [{"name": rung_title(getattr(row, "number", None), row.name), "row": row} for row in rows]
 
 
 def _table(first: str, columns: Mapping[str, str], rows: Iterable[CountedRow | KernelRow]) -> list[str]:
     """Return the lines of a table for a terminal."""
-    short = {
+    shortened = {
         "\n".join(_SHORT.get(part, part) for part in heading.split("\n")): cell for heading, cell in columns.items()
     }
-    columns = {f"\n{first}": "{name}", **short}
+    columns = {f"\n{first}": "{name}", **shortened}
     return plain(columns, cells(columns, named(rows)))

@@ -1,4 +1,4 @@
-"""The FP32 product of cuBLAS, called through PyTorch or CuPy, to compare with. `sgemm` never uses it."""
+"""The FP32 product of cuBLAS through PyTorch or CuPy, for comparison only; `sgemm` never uses it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Baseline:
 def product(a: Lent, b: Lent, c: Lent) -> Baseline | None:
     """Return cuBLAS's C = A @ B on these arrays, or None if neither PyTorch nor CuPy can use the device.
 
-    They are matrices, or batches with three dimensions.
+    The arrays are matrices, or batches with three dimensions.
 
-    It turns TF32 off for the whole process. An environment variable can override that, so check the result.
+    This turns TF32 off for the whole process. An environment variable can override that, so check the result.
     """
     return _through_torch(a, b, c) or _through_cupy(a, b, c)
 
@@ -56,7 +56,7 @@ def _through_torch(a: Lent, b: Lent, c: Lent) -> Baseline | None:
     try:
         import torch
         from torch.utils.dlpack import from_dlpack
-    except (ImportError, OSError):  # OSError: a library that PyTorch needs is missing
+    except (ImportError, OSError):  # OSError: PyTorch lacks a library
         return None
     if not torch.cuda.is_available():
         return None

@@ -1,4 +1,4 @@
-"""What a run was made on and with: the device, versions, the clocks and the power limit, and the date."""
+"""The environment of a run: the device, versions, clocks, the power limit, and the date."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _TEXTS = {"cublas": "cuBLAS {}", "clock_mhz": "SM clock up to {:g} MHz", "power_
 
 
 def facts(gpu: Gpu) -> dict[str, Any]:
-    """Return the facts of a run that is made now, as plain data by name, without those that are unknown."""
-    known = {
+    """Return the known facts of a run made now, by name, as plain data."""
+    values = {
         "date": datetime.date.today().isoformat(),
         "device": gpu.name,
         "driver": device.driver_text(),
@@ -28,27 +28,27 @@ def facts(gpu: Gpu) -> dict[str, Any]:
         "cublas": cublas.version(),
         **dict(zip(_QUERY, clocks(gpu), strict=True)),
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def in_words(run: Mapping[str, Any]) -> str:
-    """Return the facts of a run, and its packages, as a page shows them; not every run has all."""
-    first = (f"one {run['device']}", f"driver {run['driver']}", f"NVRTC {run['nvrtc']}")
+    """Return the facts of a run, and its packages, as text for a page; some may be missing."""
+    machine = (f"one {run['device']}", f"driver {run['driver']}", f"NVRTC {run['nvrtc']}")
     packages = (f"{name} {version}" for name, version in run.get("packages", {}).items())
-    known = (text.format(run[name]) for name, text in _TEXTS.items() if name in run)
-    return ", ".join((*first, *packages, *known, run["date"]))
+    limits = (text.format(run[name]) for name, text in _TEXTS.items() if name in run)
+    return ", ".join((*machine, *packages, *limits, run["date"]))
 
 
 def clocks(gpu: Gpu) -> tuple[float | None, float | None, float | None]:
-    """Return the highest clock and memory clock in MHz and the power limit in W; None where they are not known."""
+    """Return the highest clock and memory clock in MHz and the power limit in W; None if unknown."""
     command = ["nvidia-smi", f"--id={gpu.device.pci_bus_id}", f"--query-gpu={','.join(_QUERY.values())}"]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=_QUERY_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
         return None, None, None
-    return parsed_clocks(done.stdout)
+    return parsed_clocks(process.stdout)
 
 
 def parsed_clocks(line: str) -> tuple[float | None, float | None, float | None]:

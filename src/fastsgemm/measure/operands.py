@@ -1,4 +1,4 @@
-"""The operands of what is measured: arrays on the host; memory on a device, as `sgemm` and cuBLAS see it."""
+"""Operands for measurements: arrays on the host; memory on a device, as `sgemm` and cuBLAS see it."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 class Memory:
-    """Memory of A, B and C, which grows to the largest problem. It is filled with random numbers."""
+    """Memory of A, B and C, filled with random numbers, which grows to the largest problem."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self._arrays: list[Any] = [None, None, None]
-        self._holds: list[DType | None] = [None, None, None]  # the type of the numbers that it was filled with
+        self._dtypes: list[DType | None] = [None, None, None]  # of the numbers in each array
 
     def close(self) -> None:
-        """Free it."""
+        """Free the memory."""
         for array in self._arrays:
             if array is not None:
                 array.close()
 
     def holding(self, problem: Problem) -> list[DeviceArray]:
-        """Return the memory of A, B and C, with room for a problem and numbers of its types."""
-        for place, each in enumerate(variants.dense(problem)):
-            size = math.prod(each.shape)
-            if self._arrays[place] is None or self._arrays[place].shape[1] < size:
-                self._allocate(size, place)
-            if self._holds[place] != each.dtype:
-                _fill(self._arrays[place], _as_bfloat16(self._numbers) if each.dtype else self._numbers)
-                self._holds[place] = each.dtype
+        """Return the memory of A, B and C, large enough for a problem and with numbers of its types."""
+        for index, operand in enumerate(variants.dense(problem)):
+            size = math.prod(operand.shape)
+            if self._arrays[index] is None or self._arrays[index].shape[1] < size:
+                self._allocate(size, index)
+            if self._dtypes[index] != operand.dtype:
+                _fill(self._arrays[index], _as_bfloat16(self._numbers) if operand.dtype else self._numbers)
+                self._dtypes[index] = operand.dtype
         return list(self._arrays)
 
-    def _allocate(self, size: int, place: int) -> None:
-        old, self._arrays[place] = self._arrays[place], None  # there may be no room for a larger one
+    def _allocate(self, size: int, index: int) -> None:
+        old, self._arrays[index] = self._arrays[index], None  # there may be no room for a larger one
         if old is not None:
             old.close()
-        self._arrays[place], self._holds[place] = DeviceArray((1, size), self._gpu, LEGACY_STREAM), None
+        self._arrays[index], self._dtypes[index] = DeviceArray((1, size), self._gpu, LEGACY_STREAM), None
 
     @cached_property
     def _numbers(self) -> np.ndarray:
@@ -68,22 +68,22 @@ def _fill(array: DeviceArray, numbers: np.ndarray) -> None:
     from cuda.bindings import driver
 
     total = 4 * array.shape[1]
-    done = min(total, numbers.nbytes)
-    array.upload(numbers[: done // 4])
-    while done < total:  # each copy doubles the part that is filled
-        more = min(done, total - done)
-        answer = driver.cuMemcpyDtoDAsync(array.pointer + done, array.pointer, more, array.handle)
-        device.succeed("filling an operand", answer)
-        done += more
+    filled = min(total, numbers.nbytes)
+    array.upload(numbers[: filled // 4])
+    while filled < total:  # each copy doubles the part that is filled
+        chunk = min(filled, total - filled)
+        result = driver.cuMemcpyDtoDAsync(array.pointer + filled, array.pointer, chunk, array.handle)
+        device.succeed("filling an operand", result)
+        filled += chunk
 
 
 def _as_bfloat16(numbers: np.ndarray) -> np.ndarray:
-    """Return float32 numbers as bfloat16, cut off: two of them in the bytes of each element."""
+    """Return float32 numbers truncated to bfloat16, two in the bytes of each element."""
     return (numbers.view(np.uint32) >> 16).astype(np.uint16).view(np.float32)
 
 
 def views(problem: Problem, arrays: Sequence[DeviceArray]) -> tuple[View, View, View]:
-    """Return the operands of a problem as dense arrays that begin where these arrays begin."""
+    """Return the operands of a problem as dense views at the start of these arrays."""
     a, b, c = (
         (array.pointer, replace(array.view[1], shape=dense.shape, strides=dense.strides, dtype=dense.dtype))
         for array, dense in zip(_owners(problem, arrays), variants.dense(problem), strict=True)
@@ -92,14 +92,14 @@ def views(problem: Problem, arrays: Sequence[DeviceArray]) -> tuple[View, View, 
 
 
 def lent(problem: Problem, arrays: Sequence[DeviceArray]) -> tuple[Lent, Lent, Lent]:
-    """Return the same operands for other libraries."""
+    """Return the operands as `views` does, for other libraries."""
     pairs = zip(_owners(problem, arrays), views(problem, arrays), strict=True)
     a, b, c = (Lent(array, meta) for array, (_, meta) in pairs)
     return a, b, c
 
 
 def _owners(problem: Problem, arrays: Sequence[DeviceArray]) -> Sequence[DeviceArray]:
-    """Return the memory of A, B and C: of a symmetric result, B is A transposed."""
+    """Return the memory of A, B and C; for a symmetric result, B is A transposed."""
     return (arrays[0], arrays[0], arrays[2]) if problem.symmetric else arrays
 
 
@@ -118,7 +118,7 @@ class Lent:
 
 
 def host_operands(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return A and B, stored as the layout says and filled with the same normal numbers every time, and an empty C.
+    """Return A and B in the problem's layout, filled with reproducible normal numbers, and an empty C.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def refuse_too_large(problem: Problem, copies: float) -> None:
 
 
 def _available() -> float:
-    """Return the bytes of host memory that this process can still allocate; infinity if Linux does not say."""
+    """Return the bytes of host memory that this process can still allocate; infinity if unknown."""
     free = float("inf")
     with contextlib.suppress(OSError):
         line = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"))

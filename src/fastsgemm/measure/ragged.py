@@ -1,4 +1,4 @@
-"""A rung at a ragged size, of which no extent is a multiple of a tile: there a missing bounds check shows."""
+"""Checks a rung at ragged sizes, no multiples of the tile, where a missing bounds check shows."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ from fastsgemm.sim.machine import Machine
 
 
 def mismatch(rung: Rung, config: Config, layout: str, machine: Machine) -> str | None:
-    """Run the kernels of a rung on ragged problems with beta = 1, and return what is wrong, or None."""
+    """Run a rung on ragged problems with beta = 1, and return a description of the first error, or None."""
     for problem in _problems(rung, config, layout):
         a, b, c = host_operands(problem)
         c[...] = np.random.default_rng(2).standard_normal(c.shape)
         reference = Reference(a, b, c)
         A, B, C = (_padded(x) for x in (a, b, c))
-        with said_of(rung, problem):
+        with errors_naming(rung, problem):
             sgemm(rung, config, A, B, 1.0, 1.0, C, machine)
-        wrong = reference.mismatch(C)
-        if wrong is not None:
-            return f"at {spell(problem)} with beta = 1: {wrong}"
+        message = reference.mismatch(C)
+        if message is not None:
+            return f"at {spell(problem)} with beta = 1: {message}"
     return None
 
 
 def _problems(rung: Rung, config: Config, layout: str) -> Iterator[Problem]:
-    """Return a ragged problem for each kernel that a rung has because of bounds checks.
+    """Yield a ragged problem for each variant of bounds checks that a rung has.
 
-    Vectors need lines of whole vectors. A rung that is guarded has other kernels for extents smaller than a tile.
+    Vector loads need lines of whole vectors. A guarded rung has other kernels for extents smaller than a tile.
     """
     tile = (config.BM, config.BN, config.tile_k)
-    for part in (3, VECTOR) if rung.vectorized else (3,):
-        yield Problem(tile[0] + part, tile[1] + part, 2 * tile[2] + part, layout)
+    for remainder in (3, VECTOR) if rung.vectorized else (3,):
+        yield Problem(tile[0] + remainder, tile[1] + remainder, 2 * tile[2] + remainder, layout)
         if rung.guarded:
-            M, N, K = (max(extent - part, 1) for extent in tile)
+            M, N, K = (max(extent - remainder, 1) for extent in tile)
             yield Problem(M, N, K, layout)
 
 
 def _padded(x: np.ndarray) -> np.ndarray:
-    """Return a copy stored in the same order, with room between its lines: a kernel that reads it makes a fault."""
+    """Return a copy in the same order with padding between its lines, which a kernel must not read."""
     if not x.flags.c_contiguous:
         return _padded(x.T).T
-    room = np.full((x.shape[0], x.shape[1] + VECTOR), np.nan, x.dtype)
-    room[:, : x.shape[1]] = x
-    return room[:, : x.shape[1]]
+    padded = np.full((x.shape[0], x.shape[1] + VECTOR), np.nan, x.dtype)
+    padded[:, : x.shape[1]] = x
+    return padded[:, : x.shape[1]]
 
 
 @contextmanager
-def said_of(rung: Rung, problem: Problem) -> Iterator[None]:
-    """Let errors of the simulated device name the rung and the problem, because two rungs may share a file."""
+def errors_naming(rung: Rung, problem: Problem) -> Iterator[None]:
+    """Add the rung and the problem to errors of the simulated device, because rungs may share a file."""
     try:
         yield
     except SimError as error:

@@ -1,4 +1,4 @@
-"""The simulated ladder: what each rung costs, counted on the simulated device."""
+"""The simulated ladder: the cost of each rung, counted on the simulated device."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from fastsgemm.sim.gemm import minutes, multiply, sgemm
 from fastsgemm.sim.machine import Machine
 from fastsgemm.sim.report import Report
 
-TYPICAL = Problem(4096, 4096, 4096)  # its constants are used, because those of a small problem use no large tiles
+TYPICAL = Problem(4096, 4096, 4096)  # whose constants are used, because small problems get small tiles
 
-# Limits of a climb. FLOPs are those of whole tiles, because the kernels compute whole tiles.
+# Limits of a run. FLOPs are those of whole tiles, because kernels compute whole tiles.
 MOST_FLOPS = 5 * 10**9
 _STEPS_BESIDE = 64  # steps of k that take as long as setting up and storing a tile
 _COPIES = 8.0  # memory in float32 copies of A, B and C: values, float64 reference, simulated memory and its map
@@ -38,67 +38,67 @@ def climb(
     problem: Problem,
     rungs: Sequence[Rung] | None = None,
     machine: Machine | None = None,
-    tried: Mapping[str, int] | None = None,
+    overrides: Mapping[str, int] | None = None,
 ) -> Table:
     """Run rungs on one problem with beta = 0 and a row-major C, count, and check the results.
 
-    Each rung is checked on a ragged problem, too; see `fastsgemm.measure.ragged`. Without rungs, they are those of
+    Each rung is checked on a ragged problem, too; see `fastsgemm.measure.ragged`. The default rungs are those of
     `fastsgemm.measure.contenders.rungs_for`. Configs are those of the tuning database for a large problem on this
-    device, with the constants that are `tried` in them.
+    device, with the constants in `overrides`.
 
     Raises
     ------
     ConfigError
-        A rung cannot take the constants that are tried.
+        A rung cannot take the overrides.
     ShapeError
         The simulation would take too long or too much memory. Nothing was run.
     KernelFault
-        A kernel did what it must not do; the message names the rung.
+        A kernel did something illegal; the message names the rung.
     """
     machine = machine or Machine()
     chosen = rungs or contenders.rungs_for(problem, machine.device.arch)
-    constants = [constants_of(machine.device, rung, TYPICAL, tried or {}) for rung in chosen]
+    constants = [constants_of(machine.device, rung, TYPICAL, overrides or {}) for rung in chosen]
     _refuse_too_large(problem, constants)
     A, B, _ = host_operands(problem)
     reference = Reference(A, B)
     rows, results = [], []
     tensor_cores = None
-    for given in track(constants, "simulating rungs"):
-        rung, config = given.rung, given.config
+    for rung_constants in track(constants, "simulating rungs"):
+        rung, config = rung_constants.rung, rung_constants.config
         if rung.precision != "ieee":
-            tensor_cores = _fp16x3(given, problem, machine, A, B, reference)
+            tensor_cores = _fp16x3(rung_constants, problem, machine, A, B, reference)
             continue
-        with ragged.said_of(rung, problem):
+        with ragged.errors_naming(rung, problem):
             C, report = sgemm(rung, config, A, B, machine=machine)
         assert report is not None  # there is a report because M, N and K are positive
         mismatch = reference.mismatch(C) or ragged.mismatch(rung, config, problem.layout, machine)
-        rows.append(_row(given, report, reference.error(C), mismatch))
+        rows.append(_row(rung_constants, report, reference.error(C), mismatch))
         if not has_several_chains(config.constants):
             results.append(C.view(np.uint32))
     identical = all(np.array_equal(result, results[0]) for result in results)
-    usual = f"the constants for {TYPICAL.M} x {TYPICAL.N} x {TYPICAL.K}"
-    if tried:
-        usual += " but " + " ".join(f"{name}={value}" for name, value in tried.items())
-    place = machine.device
+    description = f"the constants for {TYPICAL.M} x {TYPICAL.N} x {TYPICAL.K}"
+    if overrides:
+        description += " but " + " ".join(f"{name}={value}" for name, value in overrides.items())
+    info = machine.device
     return Table(
-        place.name, place.arch, device.nvrtc_text(), problem.M, problem.N, problem.K, usual, identical, tuple(rows),
+        info.name, info.arch, device.nvrtc_text(), problem.M, problem.N, problem.K, description, identical, tuple(rows),
         problem.layout, tensor_cores,
     )  # fmt: skip
 
 
 def _fp16x3(
-    given: Constants, problem: Problem, machine: Machine, A: np.ndarray, B: np.ndarray, reference: Reference
+    constants: Constants, problem: Problem, machine: Machine, A: np.ndarray, B: np.ndarray, reference: Reference
 ) -> Fp16x3Rows:
     """Run rung 11, whose product takes several kernels."""
-    rung, config = given.rung, given.config
+    rung, config = constants.rung, constants.config
     C = np.empty((A.shape[0], B.shape[1]), np.float32)
-    with ragged.said_of(rung, problem):
+    with ragged.errors_naming(rung, problem):
         reports = multiply(resolve(rung, config), A, B, C, 1.0, 0.0, machine=machine)
     error = reference.error(C)
     kernels = tuple(_kernel_row(report) for _, report in reports)
     mismatch = reference.mismatch(C) or ragged.mismatch(rung, config, problem.layout, machine)
-    shown = error if math.isfinite(error) else None
-    return Fp16x3Rows(config.constants, kernels, shown, mismatch, given.overridden)
+    finite_error = error if math.isfinite(error) else None
+    return Fp16x3Rows(config.constants, kernels, finite_error, mismatch, constants.overridden)
 
 
 def _kernel_row(report: Report) -> KernelRow:
@@ -120,12 +120,12 @@ def _kernel_row(report: Report) -> KernelRow:
     )
 
 
-def _refuse_too_large(problem: Problem, chosen: Sequence[Constants]) -> None:
+def _refuse_too_large(problem: Problem, all_constants: Sequence[Constants]) -> None:
     refuse_too_large(problem, _COPIES)
-    flops = sum(_flops(problem, given.rung, given.config) for given in chosen)
+    flops = sum(_flops(problem, constants.rung, constants.config) for constants in all_constants)
     if flops > MOST_FLOPS:
         raise ShapeError(
-            f"simulating {spell(problem)} on {len(chosen)} rung(s) takes {flops:.2g} FLOPs in whole tiles, "
+            f"simulating {spell(problem)} on {len(all_constants)} rung(s) takes {flops:.2g} FLOPs in whole tiles, "
             f"{minutes(flops)}; the limit is {MOST_FLOPS:.2g}: choose a smaller size or "
             "fewer rungs"
         )
@@ -138,12 +138,12 @@ def _flops(problem: Problem, rung: Rung, config: Config) -> int:
     return 2 * grid.tiles(config, swapped) * config.BM * config.BN * (swapped.K + _STEPS_BESIDE)
 
 
-def _row(given: Constants, report: Report, error: float, mismatch: str | None) -> CountedRow:
+def _row(constants: Constants, report: Report, error: float, mismatch: str | None) -> CountedRow:
     total = report.total
     return CountedRow(
-        number=given.rung.number,
-        name=given.rung.name,
-        constants=given.config.constants,
+        number=constants.rung.number,
+        name=constants.rung.name,
+        constants=constants.config.constants,
         loads_a=total.loads["A"],
         loads_b=total.loads["B"],
         stores_c=total.stores["C"],
@@ -161,5 +161,5 @@ def _row(given: Constants, report: Report, error: float, mismatch: str | None) -
         limited_by=report.occupancy.limited_by,
         error=error if math.isfinite(error) else None,
         mismatch=mismatch,
-        overridden=given.overridden,
+        overridden=constants.overridden,
     )

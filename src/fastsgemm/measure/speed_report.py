@@ -1,4 +1,4 @@
-"""The report of a run as a page: what it was made on, a table by set, the losses, the comparison with another run."""
+"""The report of a run as a page: the machine, a table by set, the losses, the comparison with another run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _CHANGES = ("figure", "then", "now", "change", "noise", "verdict")
 
 
 def page(data: Data, compared: Sequence[Verdict] = (), old: Data | None = None) -> str:
-    """Return the report of a run as Markdown, with its comparison with an old one, if any.
+    """Return the report of a run as Markdown, with a comparison with an old one, if any.
 
-    A run is what `fastsgemm.measure.suite.run` returns and ``docs/data/benchmarks.json`` has.
+    Runs are in the form of `fastsgemm.measure.suite.run` and ``docs/data/benchmarks.json``.
     """
     lines = [
         f"# fastsgemm beside cuBLAS FP32 on one {data['device']}",
@@ -43,36 +43,36 @@ def page(data: Data, compared: Sequence[Verdict] = (), old: Data | None = None) 
 def _summary(data: Data) -> list[str]:
     """Return a table with a line for each set."""
     lines = []
-    for name, one in SETS_OF_A_RUN.items():
+    for name, problem_set in SETS_OF_A_RUN.items():
         if rows := data.get(name, ()):
-            found = speeds.summary(speeds.of_rows(rows))
-            shares = (f"{found.ahead:.0%}", f"{found.near:.0%}")
-            lines.append((one.what, found.number, f"{found.mean:.3f}", *shares, f"{found.slowest:.2f}"))
+            summary = speeds.summary(speeds.of_rows(rows))
+            shares = (f"{summary.ahead:.0%}", f"{summary.near:.0%}")
+            lines.append((problem_set.what, summary.number, f"{summary.mean:.3f}", *shares, f"{summary.slowest:.2f}"))
     return markdown(_SETS, lines)
 
 
 def _losses(data: Data) -> list[str]:
     rows = [row for name in SETS_OF_A_RUN for row in data.get(name, ())]
-    lost = sorted((row for row in rows if row["percent"] < 100.0), key=lambda row: float(row["percent"]))
+    losses = sorted((row for row in rows if row["percent"] < 100.0), key=lambda row: float(row["percent"]))
     lines = []
-    for row in lost:
-        what = (spell(of_data(row)), f"{row['lda']}, {row['ldb']}, {row['ldc']}", row["rung"], row["rule"])
-        lines.append((*what, f"{row['ms']:.4g}", f"{row['cublas_ms']:.4g}", f"{row['percent'] / 100:.2f}"))
-    heading = f"## The {len(lost)} of {len(rows)} problems on which cuBLAS is faster"
+    for row in losses:
+        labels = (spell(of_data(row)), f"{row['lda']}, {row['ldb']}, {row['ldc']}", row["rung"], row["rule"])
+        lines.append((*labels, f"{row['ms']:.4g}", f"{row['cublas_ms']:.4g}", f"{row['percent'] / 100:.2f}"))
+    heading = f"## The {len(losses)} of {len(rows)} problems on which cuBLAS is faster"
     return [heading, "", *markdown(_LOSSES, lines, text=_LOSSES[1:4])]
 
 
 def _comparison(compared: Sequence[Verdict]) -> list[str]:
-    """Return a line that counts the verdicts, and a table of the figures that changed, if any did."""
-    counts = Counter(one.verdict for one in compared)
+    """Return a line that counts the verdicts, and a table of the figures that changed, if any."""
+    counts = Counter(figure.verdict for figure in compared)
     number = ", ".join(f"{counts[name]} {name}" for name in ("slower", "faster", "same", "new", "gone") if counts[name])
     lines = [
         f"{number or 'nothing to compare'}. A figure is slower or faster if it changed by more than 5 % and two",
         "standard errors of both runs together. The noise is one such standard error.",
     ]
     changed = [
-        (one.name, f"{one.old:.3f}", f"{one.new:.3f}", f"{one.new / one.old - 1:+.1%}", f"{one.noise:.1%}", one.verdict)
-        for one in compared
-        if one.verdict in ("slower", "faster") and one.old and one.new
+        (x.name, f"{x.old:.3f}", f"{x.new:.3f}", f"{x.new / x.old - 1:+.1%}", f"{x.noise:.1%}", x.verdict)
+        for x in compared
+        if x.verdict in ("slower", "faster") and x.old and x.new
     ]
     return [*lines, "", *markdown(_CHANGES, changed, text=("verdict",))] if changed else lines

@@ -1,4 +1,4 @@
-"""Speeds relative to another library, summed up."""
+"""Summaries of speeds relative to another library."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Summary:
-    """What a table shows of some speeds."""
+    """The summary of some speeds for a table."""
 
     number: int
     mean: float  # geometric
     slowest: float
-    lost: int  # how many are below 1
+    lost: int  # number below 1
     ahead: float  # the share at 1 or better
     near: float  # the share at 0.95 or better
 
@@ -26,7 +26,7 @@ def of_rows(rows: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def summary(speeds: Sequence[float]) -> Summary:
-    """Sum up some speeds, of which there is at least one."""
+    """Summarise at least one speed."""
     lost = sum(speed < 1.0 for speed in speeds)
-    ahead, near = (sum(speed >= least for speed in speeds) / len(speeds) for least in (1.0, 0.95))
+    ahead, near = (sum(speed >= limit for speed in speeds) / len(speeds) for limit in (1.0, 0.95))
     return Summary(len(speeds), statistics.geometric_mean(speeds), min(speeds), lost, ahead, near)

@@ -1,4 +1,4 @@
-"""Measures time: works run in turns after a warm-up, and the median of each counts."""
+"""Timing: works run in turns after a warm-up; the result is the median time of each."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 Work = Callable[[], object]
 
-_LEAST_RUNS, _MOST_RUNS = 5, 100  # timed runs of each work, however long or short they are
+_LEAST_RUNS, _MOST_RUNS = 5, 100  # timed runs of each work, whatever they take
 
 
 def turns(number: int) -> Iterator[list[int]]:
-    """Yield orders of so many works without end: random ones, in which no work follows itself.
+    """Yield random orders of `number` works without end, in which no work follows itself.
 
-    A kernel takes up to 1 us less if it ran last, because its instructions are still in caches that no flush of L2
-    reaches. In a fixed order, the second of two works that share a kernel would always gain that.
+    A kernel takes up to 1 us less if it also ran before, because its instructions are still in caches that flushing L2
+    does not reach. In a fixed order, the second of two works that share a kernel would always gain that.
     """
-    generator, last = random.Random(0), -1
+    generator, previous = random.Random(0), -1
     while True:
         order = generator.sample(range(number), number)
-        if order[0] == last:
+        if order[0] == previous:
             order.append(order.pop(0))
-        last = order[-1]
+        previous = order[-1]
         yield order
 
 
@@ -48,7 +48,7 @@ def standard_error(times: Sequence[float]) -> float:
 
 
 class Clock(ABC):
-    """Times works in turns, by the time that `once` returns."""
+    """Times works in turns; `once` defines the time of a run."""
 
     warm_up = 2  # untimed runs, for module load, clocks and page tables
 
@@ -58,21 +58,21 @@ class Clock(ABC):
 
     def medians(self, works: Sequence[Work], seconds: float = 0.3, flushes: int = 1) -> list[float]:
         """Return the median time of each of `works`, in milliseconds; see `samples`."""
-        return [statistics.median(seen) for seen in self.samples(works, seconds, flushes)]
+        return [statistics.median(times) for times in self.samples(works, seconds, flushes)]
 
     def samples(self, works: Sequence[Work], seconds: float, flushes: int = 1) -> list[list[float]]:
-        """Return the times in ms of all runs of each of `works`: about `seconds` of wall time for each of them.
+        """Return the times in ms of all runs of each of `works`, for about `seconds` of wall time each.
 
-        They run in turns, so that a drifting clock affects all of them; see `turns` for their order.
+        They run in turns, so that clock drift affects all alike; see `turns` for their order.
         """
         for work in works:
             for _ in range(self.warm_up):
                 self.once(work, flushes)
-        began = time.perf_counter()
+        start = time.perf_counter()
         times: list[list[float]] = [[] for _ in works]
         orders = turns(len(works))
         while len(times[0]) < _LEAST_RUNS or (
-            len(times[0]) < _MOST_RUNS and time.perf_counter() - began < seconds * len(works)
+            len(times[0]) < _MOST_RUNS and time.perf_counter() - start < seconds * len(works)
         ):
             for number in next(orders):
                 times[number].append(self.once(works[number], flushes))
@@ -80,7 +80,7 @@ class Clock(ABC):
 
 
 class Stopwatch(Clock):
-    """The time on one device, which is current in this thread, of work launched on the legacy default stream."""
+    """Device time of work launched on the legacy default stream of one device, current in this thread."""
 
     def __init__(self, gpu: Gpu) -> None:
         from cuda.core import LEGACY_DEFAULT_STREAM, EventOptions
@@ -95,8 +95,8 @@ class Stopwatch(Clock):
     def once(self, work: Work, flushes: int = 1) -> float:
         """Run `work` with a cold L2 and return its device time in milliseconds.
 
-        L2 is flushed `flushes` times. A device that flushes it for longer than the host takes to launch `work` has all
-        of that queued when it starts, so the time has no wait for the host in it.
+        L2 is flushed `flushes` times. If that takes longer than launching `work`, all launches are queued before the
+        work starts, so the time includes no wait for the host.
         """
         for _ in range(flushes):
             self._flush.fill(0)
@@ -112,9 +112,9 @@ class Stopwatch(Clock):
 
 
 class WallClock(Clock):
-    """The time on the host. `wait` waits for a device that works use.
+    """Wall time on the host. `wait` synchronises with the device that works use.
 
-    With `launches_only`, the device is waited for before a work and not after it, so its time is not counted.
+    With `launches_only`, that happens before a work but not after it, so that device time is not counted.
     """
 
     def __init__(
@@ -125,8 +125,8 @@ class WallClock(Clock):
     def once(self, work: Work, flushes: int = 0) -> float:
         """Run `work` and return its wall time in milliseconds; nothing is flushed."""
         self._wait()
-        began = time.perf_counter()
+        start = time.perf_counter()
         work()
         if not self._launches_only:
             self._wait()
-        return 1e3 * (time.perf_counter() - began)
+        return 1e3 * (time.perf_counter() - start)

@@ -1,4 +1,4 @@
-"""The run that this version ships: what the benchmark measured on one device, shown where there is none."""
+"""The benchmark results of one device that this version ships, shown on machines without a device."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def place() -> str:
 
 
 def summary() -> str:
-    """Return one sentence about all problems but the ladder's, those on which cuBLAS is faster included."""
-    found = speeds.summary(speeds.of_rows([row for name in SETS_OF_A_RUN for row in run().get(name, ())]))
+    """Return one sentence about all problems except the ladder's, including those on which cuBLAS is faster."""
+    total = speeds.summary(speeds.of_rows([row for name in SETS_OF_A_RUN for row in run().get(name, ())]))
     return (
-        f"On {found.number} other problems sgemm has {found.mean:.2f} times the speed of cuBLAS (geometric mean); "
-        f"cuBLAS is faster on {found.lost}."
+        f"On {total.number} other problems sgemm has {total.mean:.2f} times the speed of cuBLAS (geometric mean); "
+        f"cuBLAS is faster on {total.lost}."
     )

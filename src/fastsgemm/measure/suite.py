@@ -28,7 +28,7 @@ def run(samples: Mapping[str, Sequence[Sample]], torch: Any, gpu: Gpu, sgemm: Ca
     WrongResultError
         A result is wrong.
     """
-    jobs = [(name, sample) for name, chosen in samples.items() for sample in chosen]
+    jobs = [(name, sample) for name, chosen_samples in samples.items() for sample in chosen_samples]
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in SETS_OF_A_RUN}
     with device.current(gpu):
         say(f"fastsgemm: compiling the kernels of {len(jobs)} problems")
@@ -37,12 +37,12 @@ def run(samples: Mapping[str, Sequence[Sample]], torch: Any, gpu: Gpu, sgemm: Ca
             versus = Versus(torch, f"cuda:{gpu.ordinal}", gpu, stopwatch, sgemm)
             for name, sample in track(jobs, "timing beside cuBLAS"):
                 rows[name].append(versus.row(sample, SETS_OF_A_RUN[name].seconds))
-    facts = {"schema": SCHEMA, **about(gpu, torch), "sizes": SIZES}
-    return facts | {"ladder": [], **rows, "calls": [], "first": []}
+    results = {"schema": SCHEMA, **about(gpu, torch), "sizes": SIZES}
+    return results | {"ladder": [], **rows, "calls": [], "first": []}
 
 
 def about(gpu: Gpu, torch: Any) -> dict[str, Any]:
-    """Return what a run was made with, and when, as plain data."""
+    """Return the versions, device and date of a run as plain data."""
     return environment.facts(gpu) | {"packages": {"torch": torch.__version__}}
 
 
@@ -52,7 +52,7 @@ def import_torch() -> Any:
     Raises
     ------
     MissingExtraError
-        It cannot be imported, or cannot use the device.
+        PyTorch cannot be imported, or cannot use the device.
     """
     try:
         import torch

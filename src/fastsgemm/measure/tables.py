@@ -31,18 +31,18 @@ def _line(row: Iterable[object]) -> str:
 
 
 def plain(headings: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the same for a terminal, with columns as wide as they need to be. Each heading has as many lines."""
+    """Return the table for a terminal, with minimal column widths. All headings have the same number of lines."""
     lines = [*zip(*(heading.split("\n") for heading in headings), strict=True), *rows]
-    first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
-    return [aligned(row, (first, *(1 + width for width in others))) for row in lines]
+    first, *rest = (max(map(len, column)) for column in zip(*lines, strict=True))
+    return [aligned(row, (first, *(1 + width for width in rest))) for row in lines]
 
 
 def aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    """Return a line of a terminal: the first cell to the left, the others to the right of their widths."""
+    """Return a line for a terminal: the first cell left-aligned, the others right-aligned in their widths."""
     right = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
     return "".join([row[0].ljust(widths[0]), *right]).rstrip()
 
 
 def rung_title(number: int | None, name: str) -> str:
-    """Return how a table names a rung, with its number, or a library, which has none."""
+    """Return the title of a rung, with its number, or of a library, which has none."""
     return f"{number} {name}" if number else name

@@ -104,26 +104,26 @@ def climb(contenders: Contenders) -> Ladder:
     """Check every product, then time the correct ones, each in turns with cuBLAS."""
     reference = Reference(contenders.a, contenders.b)
     checked, identical = _check(contenders, reference)
-    beside = contenders.baseline
-    beside_error = reference.error(contenders.result(beside.work)) if beside else math.nan
-    if beside_error > reference.limit:
-        beside = None  # it used TF32, forced by NVIDIA_TF32_OVERRIDE for example
+    baseline = contenders.baseline
+    baseline_error = reference.error(contenders.result(baseline.work)) if baseline else math.nan
+    if baseline_error > reference.limit:
+        baseline = None  # it used TF32, for example because of NVIDIA_TF32_OVERRIDE
     flops = float(contenders.problem.flops)
-    rows, beside_times = [], []
+    rows, baseline_times = [], []
     for product, (error, mismatch) in track(list(zip(contenders.products, checked, strict=True)), "timing"):
         row = TimedRow(
             product.name, product.number, product.constants, error, precision=product.precision, mismatch=mismatch,
             overridden=product.overridden,
         )  # fmt: skip
         if mismatch is None:
-            ms, *beside_ms = contenders.medians([product.work, *([beside.work] if beside else [])])
-            beside_times += beside_ms
-            percent = 100 * beside_ms[0] / ms if beside_ms else None
+            ms, *baseline_ms = contenders.medians([product.work, *([baseline.work] if baseline else [])])
+            baseline_times += baseline_ms
+            percent = 100 * baseline_ms[0] / ms if baseline_ms else None
             row = replace(row, ms=ms, tflops=flops / ms / 1e9, percent=percent)
         rows.append(row)
-    if beside_times:
-        ms = statistics.median(beside_times)
-        rows.append(TimedRow("cuBLAS", None, {}, beside_error, ms, flops / ms / 1e9, 100.0))
+    if baseline_times:
+        ms = statistics.median(baseline_times)
+        rows.append(TimedRow("cuBLAS", None, {}, baseline_error, ms, flops / ms / 1e9, 100.0))
     problem = contenders.problem
     return Ladder(
         where=contenders.where,
@@ -132,7 +132,7 @@ def climb(contenders: Contenders) -> Ladder:
         N=problem.N,
         K=problem.K,
         rows=tuple(rows),
-        baseline=beside.name if beside else None,
+        baseline=baseline.name if baseline else None,
         identical=identical,
         reference_rows=len(reference.rows),
         layout=problem.layout,
@@ -140,7 +140,7 @@ def climb(contenders: Contenders) -> Ladder:
 
 
 def _check(contenders: Contenders, reference: Reference) -> tuple[list[tuple[float, str | None]], bool]:
-    """Return error and mismatch of every product, and whether all that sum in one chain returned the same bits."""
+    """Return error and mismatch of every product, and whether all with one chain of FMAs returned the same bits."""
     checked, identical = [], True
     first: np.ndarray | None = None
     for product in track(contenders.products, "checking"):
@@ -156,7 +156,7 @@ def _check(contenders: Contenders, reference: Reference) -> tuple[list[tuple[flo
 
 
 def _cells(row: TimedRow, scale: float) -> tuple[str, ...]:
-    """Return the cells of a row. Rungs that sum in one chain have the same bits; the others have their own."""
+    """Return the cells of a row; only rungs that sum in one chain share their bits."""
     name, error = rung_title(row.number, row.name), f"{row.error:.2g}"
     if row.ms is None or row.tflops is None:
         return name, "WRONG", "", error, "", ""

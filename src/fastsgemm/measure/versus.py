@@ -19,7 +19,7 @@ from fastsgemm.measure.stopwatch import Clock, Work, standard_error
 from fastsgemm.problem import as_data
 from fastsgemm.request import of_problem, resolve
 
-_CHECKED_ROWS = 2048  # of each C that are compared, at most
+_CHECKED_ROWS = 2048  # most rows of each C that are compared
 
 
 class WrongResultError(FastsgemmError, RuntimeError):
@@ -31,18 +31,18 @@ class Versus:
     """Times `sgemm` and `torch.mm` or `torch.bmm`, which call cuBLAS, on the same tensors."""
 
     torch: Any  # the module, with TF32 turned off
-    device: str  # its name of the device
+    device: str  # in PyTorch's spelling
     gpu: Any
     stopwatch: Clock
     sgemm: Callable[..., object]
 
     def row(self, sample: Sample, seconds: float) -> dict[str, Any]:
-        """Check and time one sample, each of the two for about so many seconds; return the results as plain data.
+        """Check and time one sample, each library for about `seconds`; return the results as plain data.
 
         Raises
         ------
         WrongResultError
-            `sgemm` did not write an element of C, wrote past the end of a row, or has more than a rounding error.
+            `sgemm` left an element of C unwritten, wrote past the end of a row, or has more than rounding errors.
         """
         torch = self.torch
         torch.manual_seed(0)
@@ -52,13 +52,13 @@ class Versus:
         )
         if sample.problem.symmetric:
             b = a.mT
-        c, theirs = (self.tensor(self.nan, sample.operands[2]) for _ in range(2))
-        error, cublas_error = self._check(sample, a, b, c, theirs)
-        times = self.stopwatch.samples([self._ours(sample, a, b, c), self._cublas(sample, a, b, theirs)], seconds)
+        c, c_cublas = (self.tensor(self.nan, sample.operands[2]) for _ in range(2))
+        error, cublas_error = self._check(sample, a, b, c, c_cublas)
+        times = self.stopwatch.samples([self._ours(sample, a, b, c), self._cublas(sample, a, b, c_cublas)], seconds)
         ms, cublas_ms = map(statistics.median, times)
-        described_a, described_b, described_c = sample.described
-        request = of_problem(resolve(**_how(sample)), sample.problem)
-        choice = choose(self.gpu, request, described_a, described_b, described_c, sample.extents)
+        operand_a, operand_b, operand_c = sample.described
+        request = of_problem(resolve(**_options(sample)), sample.problem)
+        choice = choose(self.gpu, request, operand_a, operand_b, operand_c, sample.extents)
         problem, leading = sample.problem, sample.leading_dimensions
         return {
             **as_data(problem),
@@ -79,14 +79,14 @@ class Versus:
         }
 
     def _ours(self, sample: Sample, a: Any, b: Any, c: Any) -> Work:
-        """Return the call of `sgemm` that is timed."""
-        sgemm, how = self.sgemm, _how(sample)
-        if not how:
+        """Return the timed call of `sgemm`."""
+        sgemm, options = self.sgemm, _options(sample)
+        if not options:
             return lambda: sgemm(a, b, C=c)
-        return lambda: sgemm(a, b, C=c, **how)
+        return lambda: sgemm(a, b, C=c, **options)
 
     def _cublas(self, sample: Sample, a: Any, b: Any, c: Any) -> Work:
-        """Return the call of cuBLAS that is timed. It gets 16-bit operands as float32, casts included."""
+        """Return the timed call of cuBLAS, which includes casts of 16-bit operands to float32."""
         product = self.torch.bmm if sample.extents else self.torch.mm
         if sample.problem.dtypes.are_float32:
             return lambda: product(a, b, out=c)
@@ -104,39 +104,39 @@ class Versus:
         """Return a tensor of NaNs."""
         return self.torch.full(shape, math.nan, device=device)
 
-    def _check(self, sample: Sample, a: Any, b: Any, c: Any, theirs: Any) -> tuple[float, float]:
+    def _check(self, sample: Sample, a: Any, b: Any, c: Any, c_cublas: Any) -> tuple[float, float]:
         """Multiply with both, and return their errors: ||C - C64||_F / ||C64||_F."""
         torch, problem = self.torch, sample.problem
         self._ours(sample, a, b, c)()
-        self._cublas(sample, a, b, theirs)()
+        self._cublas(sample, a, b, c_cublas)()
         error_of = errors_against_float64(torch, a, b)
-        error, cublas_error = error_of(c), error_of(theirs)
-        whole = c.as_strided((*c.shape[:-1], max(c.stride(-2), problem.N)), c.stride())
-        if bool(torch.isnan(c).any()) or not bool(torch.isnan(whole[..., problem.N :]).all()):
+        error, cublas_error = error_of(c), error_of(c_cublas)
+        padded_c = c.as_strided((*c.shape[:-1], max(c.stride(-2), problem.N)), c.stride())
+        if bool(torch.isnan(c).any()) or not bool(torch.isnan(padded_c[..., problem.N :]).all()):
             raise WrongResultError(f"{sample}: an element of C was not written, or one beyond a row of C was")
         if not error <= largest_error(problem.K):
             raise WrongResultError(f"{sample}: error {error}")
         return error, cublas_error
 
 
-def errors_against_float64(torch: Any, a: Any, b: Any, most_rows: int = _CHECKED_ROWS) -> Callable[[Any], float]:
-    """Return what computes the error of C = A B: ||C - C64||_F / ||C64||_F on some rows, or NaN if C has a NaN."""
-    rows = torch.randperm(a.shape[-2], device=a.device)[:most_rows]
+def errors_against_float64(torch: Any, a: Any, b: Any, max_rows: int = _CHECKED_ROWS) -> Callable[[Any], float]:
+    """Return a function for the error of C = A B: ||C - C64||_F / ||C64||_F on some rows, or NaN if C has a NaN."""
+    rows = torch.randperm(a.shape[-2], device=a.device)[:max_rows]
     exact = a[..., rows, :].double() @ b.double()
     norm = exact.norm()
     return lambda c: math.nan if bool(c.isnan().any()) else float((c[..., rows, :].double() - exact).norm() / norm)
 
 
-def _how(sample: Sample) -> dict[str, Any]:
+def _options(sample: Sample) -> dict[str, Any]:
     """Return the options of a call: 16-bit operands need a precision."""
     return {} if sample.problem.dtypes.are_float32 else {"precision": "ieee"}
 
 
 def compile_ahead(gpu: Any, samples: Iterable[Sample]) -> int:
     """Compile the kernels of `samples` into the cache on all cores, and return their number."""
-    wanted = {
+    kernels = {
         launch.kernel
         for sample in samples
-        for launch in plan_of(gpu, of_problem(resolve(**_how(sample)), sample.problem), sample.operands).launches
+        for launch in plan_of(gpu, of_problem(resolve(**_options(sample)), sample.problem), sample.operands).launches
     }
-    return len(list(compiler.on_all_cores(lambda one: kernel.cubin(one, gpu.arch), wanted)))
+    return len(list(compiler.on_all_cores(lambda source_kernel: kernel.cubin(source_kernel, gpu.arch), kernels)))
