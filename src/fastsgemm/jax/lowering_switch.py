@@ -21,8 +21,8 @@ from fastsgemm.jax.contraction import Labels
 from fastsgemm.jax.lowering_report import Line, Report
 from fastsgemm.problem import MAX_BATCH, MAX_EXTENT
 from fastsgemm.request import Request, resolve
+from fastsgemm.switches.base_report import Totals
 from fastsgemm.switches.periods import Block, Periods
-from fastsgemm.switches.report import Totals
 
 _Preset = lax.DotAlgorithmPreset
 _HIGHEST = (lax.Precision.HIGHEST, lax.Precision.HIGHEST)

@@ -1,1 +1,1 @@
-"""What the switches of PyTorch and of JAX share: when one is on, what it reports, and a program that runs with it."""
+"""Common parts of the switches of PyTorch and of JAX: periods, reports, and running a program with one on."""

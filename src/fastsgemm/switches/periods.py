@@ -1,6 +1,6 @@
-"""When a switch is on, and with which settings: in the whole process, or in blocks that may overlap.
+"""The periods in which a switch is on: in the whole process, or in blocks that may overlap.
 
-There is one switch of a library for the whole process, because the library has one table of kernels or of lowerings.
+Each library has one switch for the whole process, because it has one table of kernels or of lowerings.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ class Period(Generic[S]):
 
     switch: S | None  # None: the switch is off
     block: Block[S] | None = None  # None for the process
-    thread: int | None = None  # that of the block
+    thread: int | None = None  # of the block
 
 
 class Periods(Generic[S]):
-    """The settings of the process, and those of blocks in any thread. Those of the block that began last hold.
+    """The settings of the process, and of blocks in any thread. Those of the block that began last hold.
 
-    `turn` makes the settings of another switch hold, and that `current`. If it fails, nothing has changed.
+    `turn` applies the settings of another switch, and makes it `current`. If it fails, nothing has changed.
     """
 
     def __init__(self, turn: Callable[[S | None], None]) -> None:
         self._turn = turn
-        self.lock = threading.RLock()  # whoever turns the switch holds it
+        self.lock = threading.RLock()  # held while the switch is turned
         self.process: Period[S] = Period(None)
         self.blocks: list[Period[S]] = []  # in the order in which they began
         self.current: S | None = None  # the switch whose settings hold
@@ -46,15 +46,15 @@ class Periods(Generic[S]):
         """Change the settings of the block that this thread is in, or else of the process."""
         with self._uninterrupted():
             period = _last_of_this_thread(self.blocks, self.process)
-            before, period.switch = period.switch, new
+            previous, period.switch = period.switch, new
             try:
                 self._turn_if_needed()
             except BaseException:
-                period.switch = before
+                period.switch = previous
                 raise
 
     def begin(self, period: Period[S]) -> None:
-        """Let the settings of a block hold."""
+        """Apply the settings of a block."""
         with self._uninterrupted():
             self.blocks.append(period)
             try:
@@ -64,7 +64,7 @@ class Periods(Generic[S]):
                 raise
 
     def end(self, period: Period[S]) -> None:
-        """Let the settings hold again that are those without this block. Nothing happens if it has ended."""
+        """Remove a block, and apply the settings that then hold. Nothing happens if it has ended."""
         with self._uninterrupted():
             if period in self.blocks:
                 self.blocks.remove(period)
@@ -76,41 +76,41 @@ class Periods(Generic[S]):
         return _last_of_this_thread(periods, periods[-1])
 
     def _turn_if_needed(self) -> None:
-        wanted = (self.blocks[-1] if self.blocks else self.process).switch
-        if wanted is not self.current:
-            self._turn(wanted)
-            self.last = wanted or self.last
+        new = (self.blocks[-1] if self.blocks else self.process).switch
+        if new is not self.current:
+            self._turn(new)
+            self.last = new or self.last
 
     @contextmanager
     def _uninterrupted(self) -> Iterator[None]:
-        """Let no other thread change the settings, and hold Ctrl-C back meanwhile: it would leave half of a change.
+        """Lock the settings, and defer Ctrl-C, which could leave a change half done.
 
-        Python interrupts its main thread only, and not where the program has not left Ctrl-C to Python.
+        Python interrupts its main thread only, and only if it handles Ctrl-C itself.
         """
         handler: Any = signal.getsignal(signal.SIGINT)
-        held: list[Any] = []
+        interrupts: list[Any] = []
         interruptible = threading.current_thread() is threading.main_thread() and callable(handler)
         if interruptible:
-            signal.signal(signal.SIGINT, lambda *given: held.append(given))
+            signal.signal(signal.SIGINT, lambda *arguments: interrupts.append(arguments))
         try:
             with self.lock:
                 yield
         finally:
             if interruptible:
                 signal.signal(signal.SIGINT, handler)
-                for given in held[:1]:
-                    handler(*given)
+                for arguments in interrupts[:1]:
+                    handler(*arguments)
 
 
-def _last_of_this_thread(periods: list[Period[S]], otherwise: Period[S]) -> Period[S]:
+def _last_of_this_thread(periods: list[Period[S]], default: Period[S]) -> Period[S]:
     thread = threading.get_ident()
-    return next((period for period in reversed(periods) if period.thread == thread), otherwise)
+    return next((period for period in reversed(periods) if period.thread == thread), default)
 
 
 class Block(ContextDecorator, Generic[S]):
-    """A block of code with settings of its own, which may be entered again before it has ended.
+    """A block of code with its own settings, which may be entered again before it has ended.
 
-    Ctrl-C finds it not begun, or ends it.
+    On Ctrl-C it has not begun, or is ended.
     """
 
     def __init__(self, periods: Periods[S], make: Callable[[], S]) -> None:
@@ -125,7 +125,7 @@ class Block(ContextDecorator, Generic[S]):
         try:
             self._periods.begin(period)
             return new
-        except BaseException:  # Ctrl-C after it began: Python does not end a block that was not entered
+        except BaseException:  # Ctrl-C after it began: Python does not exit a block that was not entered
             self._periods.end(period)
             raise
 
@@ -134,7 +134,7 @@ class Block(ContextDecorator, Generic[S]):
             period = self._periods.last_of(self)
             self._periods.end(period)
         except KeyboardInterrupt:
-            if "period" not in locals():  # it came before that was read
+            if "period" not in locals():  # Ctrl-C came before the assignment
                 period = self._periods.last_of(self)
             self._periods.end(period)
             raise

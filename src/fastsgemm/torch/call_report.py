@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fastsgemm.switches import report
-from fastsgemm.switches.report import Totals, number
+from fastsgemm.switches import base_report
+from fastsgemm.switches.base_report import Totals, number
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Line:
     note: str = ""
 
 
-class Report(report.Report[Line]):
+class Report(base_report.Report[Line]):
     """What the switch has done since `enable`.
 
     Attributes

@@ -17,7 +17,7 @@ from fastsgemm.call.arrays import HOST
 from fastsgemm.call.arrays.torch import MAX_STORAGE_BYTES, freed
 from fastsgemm.errors import FastsgemmError, OverlapError
 from fastsgemm.request import Request, of_call
-from fastsgemm.switches.report import Totals
+from fastsgemm.switches.base_report import Totals
 from fastsgemm.torch import decisions, execution
 from fastsgemm.torch.call_report import Line
 from fastsgemm.torch.decisions import Decision, Operation

@@ -5,16 +5,16 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
-from fastsgemm.switches import program
+from fastsgemm.switches import program_runner
 from fastsgemm.torch import kernel_switch
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Turn the switch on for the rest of the process, and run the program as ``python`` would."""
-    parser = program.parser_for("fastsgemm.torch", "PyTorch")
+    parser = program_runner.parser_for("fastsgemm.torch", "PyTorch")
     parser.add_argument("--only", metavar="NAMES", help=f"operators to replace, of {','.join(kernel_switch.OPERATORS)}")
     parser.add_argument("--device", default="cuda", help="cuda (default), or cpu for tests without a GPU")
-    program.main(parser, _enable, arguments)
+    program_runner.main(parser, _enable, arguments)
 
 
 def _enable(options: Namespace) -> kernel_switch.Switch:

@@ -1,8 +1,8 @@
-"""Runs a program as ``python`` would, in a process that has begun with another one: one that turns a switch on.
+"""Runs a program as ``python`` would, in a process whose own program turned a switch on first.
 
-The program's namespace is that of the process's own module ``__main__``, for the rest of the process. So what runs
-after its last line is still within it, as under ``python``: threads, functions of ``atexit`` and the pickling of
-classes. Modules, folders and archives are left to the function that ``python`` itself calls for them.
+The program runs in the namespace of the process's module ``__main__``, for the rest of the process. So whatever runs
+after its last line still sees it, as under ``python``: threads, functions of ``atexit`` and the pickling of classes.
+Modules, folders and archives are run by the function that ``python`` itself calls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from fastsgemm.errors import FastsgemmError
 
-# Whether `sys.path` begins with the current folder, as ``python -m`` has it unless -P, -I or PYTHONSAFEPATH forbid it.
+# Whether `sys.path` begins with the current folder, as under ``python -m`` without -P, -I and PYTHONSAFEPATH.
 _BEGINS_HERE = not getattr(sys.flags, "safe_path", sys.flags.isolated)  # the former since Python 3.11
 
 
@@ -28,19 +28,19 @@ def main(parser: argparse.ArgumentParser, enable: Callable[[Any], Any], argument
 
     `enable` turns the switch on as the options say, and returns it.
     """
-    given = parser.parse_args(arguments)
-    if given.program[:1] == ["--"]:
-        del given.program[0]
-    if not given.program:
+    options = parser.parse_args(arguments)
+    if options.program[:1] == ["--"]:
+        del options.program[0]
+    if not options.program:
         parser.error("a program is missing")
     try:
-        turned = enable(given)
+        switch = enable(options)
     except FastsgemmError as error:
         parser.error(str(error))
-    if given.report:  # registered before the functions of the program, so that it runs after them
-        atexit.register(lambda: print(turned.report(), file=sys.stderr))
-    name, *rest = given.program
-    run = run_module if given.module else run_path
+    if options.report:  # registered before the program's functions, so that it runs last
+        atexit.register(lambda: print(switch.report(), file=sys.stderr))
+    name, *rest = options.program
+    run = run_module if options.module else run_path
     run(name, rest)
 
 
@@ -62,7 +62,7 @@ def parser_for(module: str, library: str) -> argparse.ArgumentParser:
 def run_module(name: str, arguments: Sequence[str]) -> None:
     """Run a module as ``python -m`` does; SystemExit if there is none."""
     _fresh_main()
-    sys.argv = ["-m", *arguments]  # while the packages around the module are imported; then its file takes the place
+    sys.argv = ["-m", *arguments]  # during the import of parent packages; then replaced by the file
     runpy._run_module_as_main(name)  # type: ignore[attr-defined]
 
 
@@ -71,21 +71,21 @@ def run_path(path: str, arguments: Sequence[str]) -> None:
 
     As there, ``__file__`` and the first entry of `sys.path` are absolute but not normalised.
     """
-    whole = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
-    archive = get_importer(whole) is not None
-    loader = _loader(whole)
+    absolute = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+    archive = get_importer(absolute) is not None
+    loader = _loader(absolute)
     code: Any = None if archive else _code(loader)
     namespace = _fresh_main()
     sys.argv = [path, *arguments]
     if _BEGINS_HERE:
         del sys.path[0]
     if archive:
-        sys.path.insert(0, whole)
+        sys.path.insert(0, absolute)
         runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
         return
     if _BEGINS_HERE:
-        sys.path.insert(0, os.path.dirname(os.path.realpath(whole)))
-    namespace.update(__file__=whole, __cached__=None, __loader__=loader)
+        sys.path.insert(0, os.path.dirname(os.path.realpath(absolute)))
+    namespace.update(__file__=absolute, __cached__=None, __loader__=loader)
     exec(code, namespace)
 
 
@@ -96,7 +96,7 @@ def _loader(path: str) -> SourceFileLoader | SourcelessFileLoader:
 
 
 def _code(loader: SourceFileLoader | SourcelessFileLoader) -> Any:
-    """Return the code of a script, which is not kept in compiled form as that of a module is."""
+    """Return the code of a script, which, unlike a module's, is not cached in compiled form."""
     try:
         if isinstance(loader, SourcelessFileLoader):
             return loader.get_code("__main__")
@@ -108,7 +108,7 @@ def _code(loader: SourceFileLoader | SourcelessFileLoader) -> Any:
 
 
 def _fresh_main() -> dict[str, Any]:
-    """Empty the namespace of ``__main__`` and return it with the names that every program begins with."""
+    """Reset the namespace of ``__main__`` to the initial names of a program, and return it."""
     namespace = vars(sys.modules["__main__"])
     kept: dict[str, Any] = {name: namespace[name] for name in ("__builtins__", "__annotations__") if name in namespace}
     namespace.clear()

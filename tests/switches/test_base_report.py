@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fastsgemm.switches.report import Report, Totals, number
+from fastsgemm.switches.base_report import Report, Totals, number
 
 
 def test_lines_with_a_reason_were_passed_on():
