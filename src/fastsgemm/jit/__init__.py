@@ -1,1 +1,1 @@
-"""From a rung's source to a kernel that is loaded on a device."""
+"""From a rung's source to a kernel loaded on a device."""

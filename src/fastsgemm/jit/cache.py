@@ -1,9 +1,9 @@
 """The user's cache of compiled code: one file per kernel or host library, named by the digest of its key.
 
-No failure of the cache makes a call fail. The kernel is compiled instead, and one warning per process states why.
+A failure of the cache never makes a call fail: the kernel is compiled, and one warning per process says why.
 
-cuda.core's file cache is not used. It reads any file in its folder, whoever wrote it, and its caller cannot check a
-file because it never sees one. Importing it also takes longer than reading a kernel here.
+cuda.core's file cache is not used, because it reads any file in its folder, whoever wrote it, and its caller cannot
+check the file. Importing it also takes longer than reading a kernel here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fastsgemm.progress import warn
 _DIGEST = 32  # bytes of SHA-256, appended to the cubin: ELF readers ignore bytes after the end
 _MAX_BYTES = 256 * 1024 * 1024  # of all entries together; beyond that the least recently used are removed
 _ENTRY = re.compile(r"[0-9a-f]{64}\.(cubin|so)")
-_PART = re.compile(r"[0-9a-f]{64}\.(cubin|so).*\.part")  # left by a process that was killed while writing, if it is old
+_PART = re.compile(r"[0-9a-f]{64}\.(cubin|so).*\.part")  # if old, left by a process killed while writing
 _PART_SECONDS = 3600.0
 
 _warned = False
@@ -38,13 +38,13 @@ def folder() -> Path | None:
 
 
 def read(key: bytes) -> bytes | None:
-    """Return the cubin stored under `key`, or None if there is none or it is damaged or unsafe."""
-    place = folder()
-    if place is None:
+    """Return the cubin stored under `key`, or None if it is missing, damaged or unsafe."""
+    directory = folder()
+    if directory is None:
         return None
-    path = place / _name(key)
+    path = directory / _name(key)
     try:
-        private_files.check_folder(place)
+        private_files.check_folder(directory)
         entry = private_files.read(path, _MAX_BYTES)
     except FileNotFoundError:
         return None
@@ -62,16 +62,16 @@ def read(key: bytes) -> bytes | None:
 
 def write(key: bytes, cubin: bytes, required: bool = False) -> None:
     """Store `cubin` under `key`; a failure is one warning, or a `DeviceError` if it is required."""
-    place = required_folder() if required else folder()
-    if place is None:
+    directory = required_folder() if required else folder()
+    if directory is None:
         return
     try:
-        private_files.make_folder(place)
-        private_files.replace(place / _name(key), cubin + _digest(key, cubin))
-        _evict(place)
+        private_files.make_folder(directory)
+        private_files.replace(directory / _name(key), cubin + _digest(key, cubin))
+        _evict(directory)
     except OSError as error:
         if required:
-            raise _not_written(place, error) from error
+            raise _not_written(directory, error) from error
         _warn(f"cannot be written ({error})")
 
 
@@ -81,44 +81,44 @@ def require_writable() -> None:
     Raises
     ------
     DeviceError
-        There is none, or this user cannot write it.
+        There is no such folder, or this user cannot write it.
     """
-    place = required_folder()
+    directory = required_folder()
     try:
-        private_files.make_folder(place)
-        if not os.access(place, os.W_OK):
-            raise PermissionError(f"you may not write {place}")
+        private_files.make_folder(directory)
+        if not os.access(directory, os.W_OK):
+            raise PermissionError(f"you may not write {directory}")
     except OSError as error:
-        raise _not_written(place, error) from error
+        raise _not_written(directory, error) from error
 
 
-def _not_written(place: Path, error: OSError) -> DeviceError:
+def _not_written(directory: Path, error: OSError) -> DeviceError:
     return DeviceError(
-        f"the kernel cache {place} cannot be written ({error}); FASTSGEMM_CACHE_DIR names another folder"
+        f"the kernel cache {directory} cannot be written ({error}); FASTSGEMM_CACHE_DIR names another folder"
     )
 
 
 def required_folder() -> Path:
     """Return the cache folder, or raise `DeviceError` if there is none."""
-    place = folder()
-    if place is None:
+    directory = folder()
+    if directory is None:
         raise DeviceError("there is no kernel cache: FASTSGEMM_CACHE_DIR is not set and there is no home folder")
-    return place
+    return directory
 
 
 def entries() -> tuple[int, int]:
-    """Return how many kernels are stored and how many bytes they take.
+    """Return the number of stored kernels and their size in bytes.
 
     Raises
     ------
     OSError
-        The folder cannot be read, or other users can write it, so that it is not used.
+        The folder cannot be read, or is not used because other users can write it.
     """
-    place = folder()
-    if place is not None:
+    directory = folder()
+    if directory is not None:
         with suppress(FileNotFoundError):
-            private_files.check_folder(place)
-    sizes = [stat.st_size for _, stat in _files(place, _ENTRY)]
+            private_files.check_folder(directory)
+    sizes = [stat.st_size for _, stat in _files(directory, _ENTRY)]
     return len(sizes), sum(sizes)
 
 
@@ -130,9 +130,9 @@ def clear() -> None:
     OSError
         The folder cannot be read, or an entry cannot be removed.
     """
-    place = folder()
+    directory = folder()
     for pattern in (_ENTRY, _PART):
-        for path, _ in _files(place, pattern):
+        for path, _ in _files(directory, pattern):
             path.unlink(missing_ok=True)
 
 
@@ -141,40 +141,40 @@ def _name(key: bytes) -> str:
 
 
 def _digest(key: bytes, cubin: bytes) -> bytes:
-    """Return a digest of key and cubin, which exchanged, truncated and empty entries do not match."""
+    """Return a digest of key and cubin, which detects exchanged, truncated and empty entries."""
     lengths = len(key).to_bytes(8, "little") + len(cubin).to_bytes(8, "little")
     return hashlib.sha256(lengths + key + cubin).digest()
 
 
-def _files(place: Path | None, pattern: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_result]]:
-    if place is None:
+def _files(directory: Path | None, pattern: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_result]]:
+    if directory is None:
         return
-    with suppress(FileNotFoundError), os.scandir(place) as entries:
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:
         for entry in entries:
             if pattern.fullmatch(entry.name):
                 with suppress(OSError):  # another process may have removed it
                     yield Path(entry.path), entry.stat(follow_symlinks=False)
 
 
-def _evict(place: Path) -> None:
-    """Remove the least recently used entries beyond the limit, and old files that killed processes left behind."""
-    known = sorted(_files(place, _ENTRY), key=lambda entry: entry[1].st_mtime)
-    excess = sum(stat.st_size for _, stat in known) - _MAX_BYTES
-    for path, stat in known:
+def _evict(directory: Path) -> None:
+    """Remove the least recently used entries beyond the limit, and old files of killed processes."""
+    stored = sorted(_files(directory, _ENTRY), key=lambda entry: entry[1].st_mtime)
+    excess = sum(stat.st_size for _, stat in stored) - _MAX_BYTES
+    for path, stat in stored:
         if excess <= 0:
             break
         path.unlink(missing_ok=True)
         excess -= stat.st_size
-    for path, stat in _files(place, _PART):
+    for path, stat in _files(directory, _PART):
         if time.time() - stat.st_mtime > _PART_SECONDS:
             path.unlink(missing_ok=True)
 
 
-def _warn(what: str) -> None:
+def _warn(problem: str) -> None:
     global _warned
     if not _warned:
         _warned = True
         warn(
-            f"the kernel cache {folder()} {what}; results are right but first calls are slower. "
+            f"the kernel cache {folder()} {problem}; results are right but first calls are slower. "
             "FASTSGEMM_CACHE_DIR names another folder."
         )

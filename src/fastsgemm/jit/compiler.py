@@ -1,7 +1,7 @@
 """Compile CUDA C++ for one architecture, with NVRTC through cuda.bindings: to a cubin, or to PTX for XLA.
 
-Code follows from the source, the options, the name that messages have for the source, and NVRTC. These are the key
-of the cache; sources have no includes, so nothing else on the machine matters.
+The key of the cache is the source, its name in messages, the options and NVRTC's version. Sources have no includes, so
+the code depends on nothing else.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from fastsgemm.jit.locks import Locks
 T = TypeVar("T")
 R = TypeVar("R")
 
-# A second thread that needs the same kernel waits for the first and finds the kernel in the cache.
+# A second thread that needs a kernel waits for the first, and finds it in the cache.
 _locks = Locks(256)
 
 _HINT = re.compile(r'^[ \t]*\.pragma "used_bytes_mask .*\n', re.MULTILINE)
 _PTX_VERSION = re.compile(r"^\.version .*$", re.MULTILINE)
-_OLDEST_PTX = {100: "8.6", 120: "8.7"}  # by architecture, from sm_100 on; before it is 8.0
+_OLDEST_PTX = {100: "8.6", 120: "8.7"}  # by architecture, from sm_100 on; 8.0 for older ones
 _CACHING = (12, 9)  # the first NVRTC with a cache of its own, whose hits come without a report
 
 
 class Compiled(Struct, frozen=True):
-    """What NVRTC makes of a source: `cubin` for an ``sm_90``, else `ptx` if that is asked for."""
+    """The output of NVRTC: `cubin` for an architecture such as ``sm_90``, and `ptx` if requested."""
 
     cubin: bytes
     log: str
@@ -42,7 +42,7 @@ class Report(Struct, frozen=True):
     """The resources of a kernel, as ptxas reports them."""
 
     registers: int  # per thread
-    stack_bytes: int  # local memory per thread, in bytes; these three are zero for every kernel that is shipped
+    stack_bytes: int  # local memory per thread, in bytes; these three are zero for all shipped kernels
     spill_stores: int
     spill_loads: int
 
@@ -53,7 +53,7 @@ def cubin(source: str, name: str, arch: str, stored: bool = False) -> bytes:
     Raises
     ------
     DeviceError
-        It must be `stored` in the cache and cannot be.
+        The code must be `stored` in the cache, and cannot be.
     NoNvrtcError
         NVRTC is not installed.
     CompileError
@@ -70,8 +70,8 @@ def compiled(source: str, name: str, arch: str) -> bytes:
 def ptx(source: str, name: str, arch: str) -> str:
     """Return the PTX of `source` for `arch`, from the cache or newly compiled, for a driver that compiles it.
 
-    Where it is known, it declares the oldest version of PTX that has all instructions of the architecture, and has no
-    hint that is newer: a driver refuses a version that is newer than itself, as NVRTC's may be.
+    If known, it declares the oldest PTX version with all instructions of the architecture, and has no newer hints,
+    because NVRTC may be newer than the driver, which refuses newer versions.
     """
 
     def make(options: list[str]) -> bytes:
@@ -103,7 +103,7 @@ def report(source: str, name: str, arch: str) -> Report:
 
 
 def report_in(log: str, kernel: str) -> Report:
-    """Return what ptxas reports in a part of a log that is of one kernel."""
+    """Return ptxas's report from the part of a log on one kernel."""
     registers = re.search(r"Used (\d+) registers", log)
     memory = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
     if registers is None or memory is None:
@@ -116,15 +116,14 @@ def _options(arch: str) -> list[str]:
 
 
 def reporting() -> list[str]:
-    """Return the options with which ptxas's report on every kernel is in the log."""
+    """Return the options that put ptxas's report on every kernel into the log."""
     return ["--ptxas-options=-v", *(["--no-cache"] if nvrtc_version() >= _CACHING else [])]
 
 
 def compile_program(source: str, name: str, options: list[str], ptx: bool = False) -> Compiled:
     """Compile a source, which messages call `name`, without the cache; with `ptx`, return the PTX, too.
 
-    NVRTC compiles without the interpreter's lock, so threads compile side by side. The first of the options is the
-    architecture.
+    NVRTC releases the GIL, so threads compile concurrently. The first of the options is the architecture.
 
     Raises
     ------
@@ -136,11 +135,11 @@ def compile_program(source: str, name: str, options: list[str], ptx: bool = Fals
 
     program = _value(nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], []))
     try:
-        (done,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).rstrip(b"\0").decode()
-        if int(done) != 0:
-            what = f"NVRTC {version[0]}.{version[1]} refused {name} for {options[0].removeprefix('-arch=')}"
-            raise CompileError(f"{what}:\n{done.name}\n{log}")
+        if int(status) != 0:
+            refusal = f"NVRTC {version[0]}.{version[1]} refused {name} for {options[0].removeprefix('-arch=')}"
+            raise CompileError(f"{refusal}:\n{status.name}\n{log}")
         real = options[0].startswith("-arch=sm_")
         code = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program) if real else b""
         text = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).rstrip(b"\0").decode() if ptx else ""
@@ -150,27 +149,27 @@ def compile_program(source: str, name: str, options: list[str], ptx: bool = Fals
 
 
 def on_all_cores(compile: Callable[[T], R], items: Iterable[T]) -> Iterator[tuple[T, R]]:
-    """Yield each item with what its compilation returns, when it is done. NVRTC releases the interpreter's lock."""
+    """Yield each item with the result of its compilation, when done. NVRTC releases the GIL."""
     from concurrent.futures import ThreadPoolExecutor, as_completed  # imported late: a call compiles few kernels
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         running = {pool.submit(compile, item): item for item in items}
         try:
-            for done in as_completed(running):
-                yield running[done], done.result()
+            for future in as_completed(running):
+                yield running[future], future.result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _read(size_of: Any, read: Any, program: Any) -> bytes:
-    """Return what NVRTC writes into a buffer whose size it says first."""
+    """Return what NVRTC writes into a buffer, after asking it for the size."""
     buffer = bytes(_value(size_of(program)))
     _value((*read(program, buffer), None))
     return buffer
 
 
 def _value(answer: tuple[Any, Any]) -> Any:
-    """Return what a call of NVRTC gives; raise `CompileError` if it failed."""
+    """Return the value of a call of NVRTC; raise `CompileError` if it failed."""
     result, value = answer
     if int(result) != 0:
         raise CompileError(f"NVRTC answers {result.name}")

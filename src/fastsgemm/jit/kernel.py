@@ -1,6 +1,6 @@
 """Kernels ready to launch: compiled for a device and loaded once, then kept in its table.
 
-The compiler is `fastsgemm.jit.compiler`; loading is a method of the device. Both can be exchanged.
+The compiler is `fastsgemm.jit.compiler`; loading is a method of the device. Both can be replaced.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fastsgemm.jit.source import KernelSpec, target
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu, Kernel
 
-# Threads that need a kernel compile it once, even without a cache. Different kernels are compiled side by side.
+# Threads compile each kernel once, even without a cache. Different kernels are compiled concurrently.
 _locks = Locks(64)
 
 
@@ -34,7 +34,7 @@ def ready(gpu: Gpu, spec: KernelSpec, shared_bytes: int) -> Kernel:
 
 
 def load(gpu: Gpu, spec: KernelSpec, shared_bytes: int, code: bytes) -> Kernel:
-    """Load a kernel that has been compiled, so that `ready` finds it."""
+    """Load a compiled kernel, so that `ready` finds it."""
     return _load(gpu, spec, shared_bytes, lambda: code)
 
 

@@ -1,4 +1,4 @@
-"""Locks that make threads do the same work once, in which a finaliser may need the same work."""
+"""Locks that make threads do work once, safe against finalisers that need the same work."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _this_thread = threading.local()
 
 
 class Locks:
-    """Some locks, shared out by key.
+    """Some locks, assigned to keys by hash.
 
-    Python may run a finaliser at any step of the work that is done under a lock, and a finaliser may multiply. So a
-    thread that holds any of these locks waits for no other one: at worst it does work a second time.
+    Python may run a finaliser at any point while a lock is held, and a finaliser may multiply. So a thread that holds
+    any of these locks waits for no other: at worst it does work twice.
     """
 
     def __init__(self, count: int) -> None:

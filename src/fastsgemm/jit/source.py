@@ -1,9 +1,9 @@
 """One self-contained CUDA C++ source per kernel: its file, with the values of its constants and without includes.
 
-Every file declares its constants in a block at its top, one per line, with defaults; here values are replaced, in the
-same lines. NVRTC finds no headers on a machine that has only its wheel, and a source without includes is its own cache
-key. So the ``#include "device/..."`` lines are replaced by the files they name, once each, with ``#line`` directives
-that keep the compiler's messages (and a profiler's source view) pointing at the real files.
+Every file declares its constants in a block at its top, one per line, with defaults; here the values are replaced in
+place. NVRTC finds no headers on a machine that has only its wheel, and a source without includes is its own cache key.
+So each ``#include "device/..."`` line is replaced by the file it names, once, with ``#line`` directives that keep the
+compiler's messages (and a profiler's source view) pointing at the real files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fastsgemm.rungs import Rung, kernel_name
 _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
 
 
-# The constants of the kernels that have no `Config`, by the name of their file.
+# The constants of the kernels without a `Config`, by file name.
 HELPERS = {
     "copy_strided": {"THREADS": 256, "ELEMENTS": 4, "FROM": 0, "TO": 0},
     "pack": {"THREADS": 256, "TILE": 64, "VECTOR": 4, "FROM": 0},
@@ -61,9 +61,9 @@ def spec(file: str, constants: Mapping[str, int]) -> KernelSpec:
 
 
 @cache
-def helper_spec(name: str, **changed: int) -> KernelSpec:
+def helper_spec(name: str, **overrides: int) -> KernelSpec:
     """Return a kernel without a config, with its constants of `HELPERS` but for those that are given."""
-    return spec(f"{name}.cu", HELPERS[name] | {constant: int(value) for constant, value in changed.items()})
+    return spec(f"{name}.cu", HELPERS[name] | {constant: int(value) for constant, value in overrides.items()})
 
 
 @lru_cache(maxsize=4096)
@@ -88,12 +88,12 @@ def rung_spec(rung: Rung, config: Config, variant: Variant) -> KernelSpec:
 
 
 def with_constants(file: str, constants: Mapping[str, int]) -> str:
-    """Return the source of a kernel with these values in its block of constants.
+    """Return the source of a kernel with these values of its constants.
 
     Raises
     ------
     ConfigError
-        The block does not declare exactly the names that are given.
+        The file does not declare exactly these names.
     """
     text = plain(file)
     block = _BLOCK.search(text)
@@ -113,26 +113,26 @@ def defaults(file: str) -> dict[str, int]:
 
 @cache
 def plain(file: str) -> str:
-    """Return a source with the defaults that its file declares."""
+    """Return a source with the defaults of its file."""
     seen: set[str] = set()
     return "\n".join(_lines(file, seen)) + "\n"
 
 
 def _lines(file: str, seen: set[str]) -> list[str]:
     seen.add(file)
-    out = [f'#line 1 "{file}"']
+    output = [f'#line 1 "{file}"']
     text = (resources.folder("cuda_src") / file).read_text(encoding="utf-8")
     for number, line in enumerate(text.splitlines(), start=1):
         include = _INCLUDE.fullmatch(line.strip())
         if include is None:
-            out.append("" if line.strip() == "#pragma once" else line)
+            output.append("" if line.strip() == "#pragma once" else line)
         elif include[1] in seen:
-            out.append("")
+            output.append("")
         else:
-            out += [*_lines(include[1], seen), f'#line {number + 1} "{file}"']
-    return out
+            output += [*_lines(include[1], seen), f'#line {number + 1} "{file}"']
+    return output
 
 
 def target(file: str, arch: str) -> str:
-    """Return what a kernel is compiled for on a device: ``sm_90a`` where it has instructions of Hopper alone."""
+    """Return the target of a kernel on a device: ``sm_90a`` if it has instructions of Hopper only."""
     return "sm_90a" if file in _HOPPER_ONLY and arch == "sm_90" else arch

@@ -1,4 +1,4 @@
-"""The library of PyTorch's launcher: what it is compiled from, for PyTorch as it is installed, which is not imported.
+"""The inputs of the library of PyTorch's launcher, for the installed PyTorch, which is not imported.
 
 The launcher itself is `fastsgemm.torch.cpp_launcher`.
 """
@@ -18,46 +18,46 @@ from fastsgemm.jit import host_compiler
 from fastsgemm.jit.host_compiler import Library
 from fastsgemm.progress import warn
 
-_TESTED = ((2, 9), (2, 15))  # the first and the last version of PyTorch with which the launcher is used
+_TESTED = ((2, 9), (2, 15))  # the first and the last supported version of PyTorch
 
 
 class PyTorch(NamedTuple):
-    """PyTorch as it is installed."""
+    """An installed PyTorch."""
 
-    folder: Path  # its headers and libraries are in it
+    folder: Path  # with its headers and libraries
     version: str
     revision: str
     cuda: str | None  # CUDA's version; None for a build without it
 
     @property
-    def what(self) -> str:
-        """What is compiled for it, in messages."""
+    def launcher(self) -> str:
+        """The name of the launcher in messages."""
         return f"the launcher for PyTorch {self.version}"
 
 
 def installed() -> PyTorch | None:
-    """Return what is installed of PyTorch, or None."""
+    """Return the installed PyTorch, or None."""
     try:
         spec = importlib.util.find_spec("torch")
         if spec is None or not spec.origin:
             return None
         folder = Path(spec.origin).parent
-        said = runpy.run_path(str(folder / "version.py"))
-        return PyTorch(folder, str(said["__version__"]), str(said.get("git_version")), said.get("cuda"))
-    except (OSError, KeyError, ValueError):  # what is called torch is something else
+        module = runpy.run_path(str(folder / "version.py"))
+        return PyTorch(folder, str(module["__version__"]), str(module.get("git_version")), module.get("cuda"))
+    except (OSError, KeyError, ValueError):  # another package is called torch
         return None
 
 
 def is_off() -> bool:
-    """Return whether the user wishes no launcher: ``FASTSGEMM_LAUNCHER`` is ``off``."""
+    """Return whether ``FASTSGEMM_LAUNCHER`` is ``off``."""
     return settings.LAUNCHER.given() == "off"
 
 
 def check(pytorch: PyTorch) -> None:
-    """Raise `DeviceError` if the launcher is not used with this PyTorch, on this machine or as the user wishes."""
+    """Raise `DeviceError` if this PyTorch, this machine or the user's settings rule the launcher out."""
     if settings.LAUNCHER.read() == "off":
         raise DeviceError(f"{settings.LAUNCHER.name} is off")
-    version = tuple(int(each) for each in re.findall(r"\d+", pytorch.version)[:2])
+    version = tuple(int(part) for part in re.findall(r"\d+", pytorch.version)[:2])
     first, last = _TESTED
     if not first <= version <= last:
         tested = " to ".join(f"{major}.{minor}" for major, minor in _TESTED)
@@ -68,14 +68,14 @@ def check(pytorch: PyTorch) -> None:
 
 
 def library(pytorch: PyTorch) -> Library:
-    """Return what the launcher for this PyTorch is compiled from."""
+    """Return the inputs of the launcher for this PyTorch."""
     include = pytorch.folder / "include"
     return Library(
         sources=(host_compiler.source("torch_kernels.cpp"), host_compiler.source("torch_python.cpp")),
         headers=(host_compiler.source("torch_launcher.h"), host_compiler.source("launcher.h")),
         options=(
             "-std=c++20", "-O1", "-DAT_PER_OPERATOR_HEADERS",
-            # What no header says belongs to the name of the library in the cache.
+            # What no header says must still be part of the library's name in the cache.
             f"-DFOR_PYTORCH={pytorch.version}-{pytorch.revision}",
             f"-DFOR_PYTHON={sysconfig.get_config_var('SOABI')}",
             f"-isystem{include}", f"-isystem{include / 'torch' / 'csrc' / 'api' / 'include'}",
@@ -95,7 +95,7 @@ def prepare() -> str:
         return ""
     try:
         check(pytorch)
-        host_compiler.load(library(pytorch), pytorch.what, lambda path: None)
+        host_compiler.load(library(pytorch), pytorch.launcher, lambda path: None)
     except DeviceError as error:
         warn_of(error)
         return ""
@@ -103,7 +103,7 @@ def prepare() -> str:
 
 
 def warn_of(reason: Exception) -> None:
-    """Say why there is no launcher, unless the user wishes none."""
+    """Warn why there is no launcher, unless the user turned it off."""
     if not is_off():
         warn(f"PyTorch's products take the slower way through Python: {reason}")
 
@@ -117,10 +117,10 @@ def described() -> str | None:
         return f"{pytorch.version}, a build without CUDA"
     try:
         check(pytorch)
-        kept = host_compiler.is_kept(library(pytorch))
+        is_compiled = host_compiler.is_kept(library(pytorch))
     except DeviceError as error:
         return f"{pytorch.version}, without the launcher: {error}"
-    return f"{pytorch.version}, the launcher is {'compiled' if kept else 'compiled at first use'}"
+    return f"{pytorch.version}, the launcher is {'compiled' if is_compiled else 'compiled at first use'}"
 
 
 def _python_headers() -> Path:

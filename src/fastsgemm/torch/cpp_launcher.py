@@ -67,7 +67,7 @@ def _load() -> Any:
     if pytorch is None:
         raise DeviceError(f"{Path(torch.__file__).parent} has no version.py, as PyTorch's builds have")
     torch_library.check(pytorch)
-    module = host_compiler.load(torch_library.library(pytorch), pytorch.what, _imported)
+    module = host_compiler.load(torch_library.library(pytorch), pytorch.launcher, _imported)
     _connect(module)
     return module
 
