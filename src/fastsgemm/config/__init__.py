@@ -1,8 +1,8 @@
 """The constants of the kernels: one frozen dataclass per kernel family, and the rules for a legal config.
 
-A class declares each constant once: its name as in the kernel, its meaning and the values it can take. What can be
-derived is not stored. A constant with a default is a feature that the default leaves off or sets to its usual value.
-A rule is a row of `fastsgemm.config.rules`, from which the kernel's ``static_assert`` comes, too.
+A class declares each constant once: its name as in the kernel, its meaning and its values. Derived values are not
+stored. A constant with a default is a feature that the default turns off or sets to its usual value. A rule is a row of
+`fastsgemm.config.rules`, from which the kernel's ``static_assert`` is generated, too.
 """
 
 from fastsgemm.config.base import Config

@@ -38,10 +38,10 @@ class Config:
     THREADS: ClassVar[str]
     SHARED_BYTES: ClassVar[str] = "0"
     LEAST_REGISTERS: ClassVar[str]
-    RULES: ClassVar[tuple[Group, ...]]  # each group computes with what those before have checked
+    RULES: ClassVar[tuple[Group, ...]]  # each group relies on the checks of those before
 
     def __new__(cls, *_: Any, **__: Any) -> "Self":
-        """Refuse the base class, which no kernel takes."""
+        """Refuse the base class, which belongs to no kernel."""
         if cls is Config:
             raise ConfigError(
                 "fastsgemm.Config is the base class of the configs; use the class of a rung, "
@@ -71,16 +71,16 @@ class Config:
         ConfigError
             A constant is unknown, missing, not an int or out of its range.
         """
-        known = cls.declared()
-        if not constants.keys() <= known.keys():
-            unknown = sorted(constants.keys() - known.keys())
-            raise ConfigError(f"unknown constants {unknown}; {cls.__name__} has {list(known)}")
+        declared = cls.declared()
+        if not constants.keys() <= declared.keys():
+            unknown = sorted(constants.keys() - declared.keys())
+            raise ConfigError(f"unknown constants {unknown}; {cls.__name__} has {list(declared)}")
         required = _required(cls)  # type: ignore[arg-type]  # mypy takes the __hash__ of the instances
         if not required <= constants.keys():
             raise ConfigError(f"constants {sorted(required - constants.keys())} of {cls.__name__} are missing")
         config = cls(**constants)
-        if outside := config.out_of_range():
-            raise ConfigError("; ".join(map(str, outside)))
+        if violations := config.out_of_range():
+            raise ConfigError("; ".join(map(str, violations)))
         return config
 
     @property
@@ -90,7 +90,7 @@ class Config:
 
     @cached_property
     def kernel(self) -> "Self":
-        """The config without split-K, which no kernel is compiled for: equal for all configs of one kernel."""
+        """The config without split-K, which is no constant of a kernel: equal for all configs of one kernel."""
         return self if self.split_k == 1 else self.replace(SPLIT_K=1)
 
     def replace(self, **constants: int) -> "Self":
@@ -102,7 +102,7 @@ class Config:
         """The constants that the kernel is compiled for."""
         return {name: value for name, value in self.kernel.constants.items() if name != "SPLIT_K"}
 
-    # What the grid and the cost model ask of every kernel.
+    # For the grid and the cost model.
 
     @property
     def tile_k(self) -> int:
@@ -116,15 +116,15 @@ class Config:
 
     @property
     def sliced_k(self) -> int:
-        """Groups of threads of a block that share out k; 1 for a kernel that cannot slice."""
+        """Groups of threads of a block that share out k; 1 for a kernel without sliced-K."""
         return self._get("SLICED_K", 1)
 
     @property
     def segment(self) -> int:
         """Steps of k in each chain of FMAs, whatever K is; 0: K and other constants decide.
 
-        With SPLIT_K = 1 a block adds the sums of the segments up, in shared memory. Any other SPLIT_K makes a part of
-        every segment.
+        With SPLIT_K = 1 a block adds up the sums of the segments in shared memory. With any other SPLIT_K every segment
+        is a part.
         """
         return self._get("SEGMENT", 0)
 
@@ -143,14 +143,14 @@ class Config:
 
     @property
     def least_registers(self) -> int:
-        """A lower bound of the registers of a thread."""
+        """A lower bound of the registers per thread."""
         return evaluate(self.LEAST_REGISTERS, self)
 
     def out_of_range(self) -> list[Violation]:
         """Return a violation for each constant outside its range."""
         value = vars(self)
-        outside = ((name, each) for name, each in self.declared().items() if value[name] not in each.values)
-        return [Violation(name, each.limit, shown(value[name])) for name, each in outside]
+        invalid = ((name, constant) for name, constant in self.declared().items() if value[name] not in constant.values)
+        return [Violation(name, constant.limit, shown(value[name])) for name, constant in invalid]
 
     def violations(self, shared_limit: int) -> list[Violation]:
         """Return every rule that the config breaks; the empty list if it is legal.
@@ -164,12 +164,12 @@ class Config:
 
     def __str__(self) -> str:
         """Return the constants, without those at their defaults."""
-        return " ".join(self._telling())
+        return " ".join(self._non_defaults())
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(self._telling())})"
+        return f"{type(self).__name__}({', '.join(self._non_defaults())})"
 
-    def _telling(self) -> list[str]:
+    def _non_defaults(self) -> list[str]:
         values = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
         return [f"{field.name}={shown(value)}" for field, value in values if value != field.default]
 

@@ -1,11 +1,11 @@
-"""What bounds a block on every architecture, and the declarations of constants that several families share."""
+"""Limits of a block on every architecture, and declarations of constants that several families share."""
 
 from typing import Annotated
 
 from msgspec import Struct
 
 WARP, WARPGROUP = 32, 128  # threads
-LEAST_THREADS, MAX_THREADS = 64, 1024  # of a block: the fewest that pay, and the most since sm_20
+LEAST_THREADS, MAX_THREADS = 64, 1024  # of a block: the fewest worth launching, and the most since sm_20
 MAX_REGISTERS = 255  # of a thread, since sm_35
 STATIC_SHARED = 48 * 1024  # bytes of shared memory that a block gets without opting in
 BANKS = 32  # of shared memory, each a float wide
@@ -30,7 +30,7 @@ class Violation(Struct, frozen=True):
 
 
 class Constant(Struct, frozen=True):
-    """The declaration of one constant: its meaning, and the values it can take. Kernels have 32-bit ints."""
+    """The declaration of one constant: its meaning and its values. Kernels have 32-bit ints."""
 
     meaning: str
     values: tuple[int, ...] | range = range(1, MAX_EXTENT + 1)
@@ -44,7 +44,7 @@ class Constant(Struct, frozen=True):
 
 
 def shown(value: int) -> str:
-    """Return an int as text. Python refuses to convert one of thousands of digits; it is shown by its size."""
+    """Return an int as text, or its size, because Python refuses to convert thousands of digits."""
     return str(value) if value.bit_length() <= 128 else f"an int of {value.bit_length()} bits"
 
 

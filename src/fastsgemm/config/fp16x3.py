@@ -9,7 +9,7 @@ from fastsgemm.config.constant import BOOKKEEPING_REGISTERS, WARP, WARPGROUP, Co
 from fastsgemm.config.rules import AT_LEAST, AT_MOST, Rule
 
 _LINES = "(BM + BN) * 128"  # bytes of a stage: a row of A or a column of B has 32 steps of hi and of lo
-_MULTIPLY_REGISTERS = 232  # of a thread that multiplies; the copying warpgroup releases its own
+_MULTIPLY_REGISTERS = 232  # of a multiplying thread; the copying warpgroup releases its registers
 
 # Tiles begin at multiples of 1024 bytes, and each stage has two memory barriers of 8 bytes.
 _RING = f"1024 + STAGES * ({_LINES} + 16)"
@@ -27,7 +27,7 @@ class Fp16x3Config(Config):
     SPLIT_K: constant.SplitK = 1
 
     STEPS = 32
-    THREADS = f"{WARPGROUP} * (BM / 64 + 1)"  # those that multiply, and a warpgroup that copies
+    THREADS = f"{WARPGROUP} * (BM / 64 + 1)"  # the multiplying warpgroups and a copying one
     SHARED_BYTES = _RING
     LEAST_REGISTERS = "3 * BN / 2 + 32"
     RULES = (
@@ -41,7 +41,7 @@ class Fp16x3Config(Config):
 
 @dataclass(frozen=True, repr=False)
 class HalfConfig(Config):
-    """Rung 11 on Hopper for operands as they lie: two of one 16-bit type, or bfloat16 and float32."""
+    """Rung 11 on Hopper for unsplit operands: two of one 16-bit type, or bfloat16 and float32."""
 
     BM: Annotated[int, Constant("rows of C that a block computes, 64 per warpgroup", (64, 128))] = 128
     BN: Annotated[int, Constant("columns of C that a block computes", (16, 32, 64, 128, 256))] = 128
@@ -51,7 +51,7 @@ class HalfConfig(Config):
 
     STEPS = 64
     THREADS = Fp16x3Config.THREADS
-    SHARED_BYTES = f"{_RING} + BM / 16 * 1280"  # each warp that multiplies lays what it stores in memory of its own
+    SHARED_BYTES = f"{_RING} + BM / 16 * 1280"  # each multiplying warp stages its stores in memory of its own
     LEAST_REGISTERS = "BN / 2 + 32"  # the sums
     RULES = (
         (

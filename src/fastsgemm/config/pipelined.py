@@ -31,7 +31,7 @@ _STEPS = (
     Rule("FRAGMENTS", AT_MOST, f"{VECTOR}", _TOGETHER, where="CP_ASYNC == 3"),
     Rule("CP_ASYNC", AT_LEAST, "2", "more stages are copied past the registers", where=f"STAGES > {_FEWEST_STAGES}"),
 )
-_ROOM = f"{_FEWEST_STAGES} * {rules.TILES}"  # bytes that the main loop leaves free, whatever STAGES is
+_ROOM = f"{_FEWEST_STAGES} * {rules.TILES}"  # bytes that are always available after the main loop
 _EXCHANGED = "two stages have room for what threads exchange at the end"
 _SCRATCH = (
     Rule(
@@ -107,7 +107,7 @@ class PipelinedConfig(Config):
 
     @cached_property
     def kernel(self) -> "Self":
-        """The config without split-K. Of several chains, a kernel is told how long they are when it is launched."""
+        """The config without split-K. The length of several chains is an argument of the launch."""
         return self.replace(SPLIT_K=1, SEGMENT=0, PARTIAL_ACCUMULATORS=2 if self.adds_chains else 1)
 
     @property
@@ -138,14 +138,14 @@ class PipelinedConfig(Config):
         stage = self._tile_floats(self.BM, self.TM) + self._tile_floats(self.BN, self.TN)
         return 4 * (self.STAGES * stage + finished)
 
-    def _tile_floats(self, extent: int, together: int) -> int:
-        """Return the most shared memory of a tile of one operand, which with CP_ASYNC = 3 may stay in lines."""
+    def _tile_floats(self, extent: int, thread_tile: int) -> int:
+        """Return the most floats of a tile of one operand, which with CP_ASYNC = 3 may keep its lines."""
         k_major = self.BK * (extent + PAD)
         if self.CP_ASYNC != 3:
             return k_major
-        lines = extent // together * (self.BK if self.BK % 8 else self.BK + PAD)
-        return max(k_major, lines + (together - 1) * (lines + (self.BK - lines) % BANKS))
+        lines = extent // thread_tile * (self.BK if self.BK % 8 else self.BK + PAD)
+        return max(k_major, lines + (thread_tile - 1) * (lines + (self.BK - lines) % BANKS))
 
     def order_violations(self) -> list[Violation]:
-        """Return the rules of SEGMENT: each segment is whole tiles, whose steps go to one chain one after the other."""
+        """Return the violated rules of SEGMENT: each segment is whole tiles, summed in one chain."""
         return [rule.violation(self, 0) for rule in _ORDER if not evaluate(rule.condition, self)]

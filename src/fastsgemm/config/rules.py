@@ -1,8 +1,8 @@
-"""A rule of a config: one row, from which come the predicate, its message and the kernel's ``static_assert``.
+"""A rule of a config: one row, which gives the predicate, its message and the kernel's ``static_assert``.
 
-A row is made of expressions in the syntax that Python and C++ share: names, integers, ``+ - * / %``, ``max``,
-comparisons, ``!``, ``&&`` and ``||``. A name is a constant, or a property of the config in upper case, such as THREADS.
-Integers are divided as in C++; none is negative. ``tools/write_rules.py`` writes the rows into ``cuda_src``.
+A row consists of expressions in C++ syntax: names, integers, ``+ - * / %``, ``max``, comparisons, ``!``, ``&&`` and
+``||``. A name is a constant, or a property of the config in upper case, such as THREADS. Integers are divided as in
+C++; none is negative. ``tools/write_rules.py`` writes the rows into ``cuda_src``.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ POWER_OF_TWO: Relation = ("a power of two", "({q} & ({q} - 1)) == 0")
 class Rule(Struct, frozen=True):
     """One rule."""
 
-    quantity: str  # an expression: what is limited
+    quantity: str  # an expression: the limited quantity
     relation: Relation
     bound: str  # an expression; SHARED_LIMIT is the shared memory that a block may opt in to on the device, in bytes
     reason: str
-    where: str = ""  # an expression: the rule holds only where it is true
-    name: str = ""  # what messages call the quantity; by default its expression
-    unit: str = ""  # what messages write behind the value of the quantity and of the bound
+    where: str = ""  # an expression: the rule applies only if it is true
+    name: str = ""  # the quantity in messages; by default its expression
+    unit: str = ""  # appended to the values of quantity and bound in messages
 
     @property
     def condition(self) -> str:
@@ -57,7 +57,7 @@ class Rule(Struct, frozen=True):
 
     def violation(self, config: Any, shared_limit: int) -> Violation:
         """Return how a config breaks the rule."""
-        value, bound = (evaluate(each, config, shared_limit) for each in (self.quantity, self.bound or "0"))
+        value, bound = (evaluate(expression, config, shared_limit) for expression in (self.quantity, self.bound or "0"))
         by_name = f"{self.bound} = " if re.search(NAME, self.bound) and self.bound != "SHARED_LIMIT" else ""
         limit = self.relation[0].format(b=f"{by_name}{bound}{self.unit}")
         where = f" where {self.where}" if self.where else ""
@@ -69,7 +69,7 @@ Predicate = Callable[[Any, int], int]  # of a config and SHARED_LIMIT
 
 
 def violations(family: Any, config: Any, shared_limit: int) -> list[Violation]:
-    """Return the violations of the first group that has any: each computes with what those before have checked."""
+    """Return the violations of the first group that has any: each relies on the checks of those before."""
     for all_hold, group in _groups(family):
         if not all_hold(config, shared_limit):
             return [rule.violation(config, shared_limit) for rule, holds in group if not holds(config, shared_limit)]
@@ -83,23 +83,23 @@ def evaluate(expression: str, config: Any, shared_limit: int = 0) -> int:
 
 @cache
 def _groups(family: Any) -> list[tuple[Predicate, list[tuple[Rule, Predicate]]]]:
-    """Return whether all rules of a group hold, and each rule with whether it holds, for each group."""
+    """Return for each group a predicate for all of its rules, and each rule with its own predicate."""
     groups = [[(rule, rule.condition) for rule in group] for group in family.RULES]
-    together = [" && ".join(f"({condition})" for _, condition in group) for group in groups]
+    conjunctions = [" && ".join(f"({condition})" for _, condition in group) for group in groups]
     return [
-        (_compiled(every, family), [(rule, _compiled(condition, family)) for rule, condition in group])
-        for every, group in zip(together, groups, strict=True)
+        (_compiled(conjunction, family), [(rule, _compiled(condition, family)) for rule, condition in group])
+        for conjunction, group in zip(conjunctions, groups, strict=True)
     ]
 
 
 @cache
 def _compiled(expression: str, family: Any) -> Predicate:
-    def spelled(name: re.Match[str]) -> str:
+    def to_python(name: re.Match[str]) -> str:
         if name[0] == "SHARED_LIMIT":
             return name[0]
         return f"config.{name[0] if name[0] in family.declared() else name[0].lower()}"
 
-    text = re.sub(NAME, spelled, expression).replace("/", "//").replace("&&", "and").replace("||", "or")
+    text = re.sub(NAME, to_python, expression).replace("/", "//").replace("&&", "and").replace("||", "or")
     return eval(f"lambda config, SHARED_LIMIT: {re.sub('!(?!=)', ' not ', text)}")  # type: ignore[no-any-return]
 
 
@@ -125,19 +125,19 @@ WHOLE_VECTORS = "floats are read and written 16 bytes at a time"
 
 
 def outer_product(rows: str, columns: str) -> str:
-    """Return the registers of accumulators and fragments of an outer product, and of what every kernel needs."""
+    """Return the registers of accumulators, fragments and bookkeeping of an outer product."""
     return f"{rows} * {columns} + {rows} + {columns} + {BOOKKEEPING_REGISTERS}"
 
 
 def threads(threads: str, least: int = LEAST_THREADS) -> Group:
-    """Return the rules of the threads of a block, which the expression `threads` gives."""
+    """Return the rules for the threads of a block, given by the expression `threads`."""
     bounds = ((MULTIPLE_OF, WARP), (AT_LEAST, least), (AT_MOST, MAX_THREADS))
     name, reason = f"threads of a block, {threads},", f"whole warps, {least} to {MAX_THREADS} threads"
     return tuple(Rule("THREADS", relation, f"{bound}", reason, name=name) for relation, bound in bounds)
 
 
 def copies(floats: int) -> Group:
-    """Return the rules of tiles that all threads copy, so many floats at a time."""
+    """Return the rules for tiles that all threads copy, `floats` at a time."""
     step, reason = f"{floats} * THREADS" if floats > 1 else "THREADS", "the threads share out each tile evenly"
     return (Rule("BM * BK", MULTIPLE_OF, step, reason), Rule("BK * BN", MULTIPLE_OF, step, reason))
 
@@ -148,12 +148,12 @@ def vectors(*names: str) -> Group:
 
 
 def shared(given_by: str) -> Rule:
-    """Return the rule of the dynamic shared memory of a block; `given_by` is its expression, or names its constants."""
+    """Return the rule for the dynamic shared memory of a block; `given_by` is its expression or its constants."""
     name = f"shared memory of a block, {given_by},"
     return Rule("SHARED_BYTES", AT_MOST, "SHARED_LIMIT", "the limit of this device", name=name, unit=" bytes")
 
 
 def registers(given_by: str) -> Rule:
-    """Return the rule of the registers of a thread; `given_by` says what they are for."""
+    """Return the rule for the registers of a thread; `given_by` says what they hold."""
     name = f"registers of a thread, {given_by},"
     return Rule("LEAST_REGISTERS", AT_MOST, f"{MAX_REGISTERS}", "the limit of a thread", name=name)

@@ -1,4 +1,4 @@
-"""Rung 10, for a C of few rows, and its kernel in the one order of docs/precision.md."""
+"""Rung 10, for a C of few rows, and its kernel with the fixed order of docs/precision.md."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -8,9 +8,9 @@ from fastsgemm.config.base import Config
 from fastsgemm.config.constant import BOOKKEEPING_REGISTERS, MAX_THREADS, PAD, SEGMENT, STATIC_SHARED, WARP, Constant
 from fastsgemm.config.rules import AT_LEAST, AT_MOST, EQUAL_TO, MULTIPLE_OF, POWER_OF_TWO, Rule
 
-K_GROUP = 4  # steps of k that a thread takes at a time
-MAX_ALTERNATED = 16  # results of a thread up to which each has two accumulators
-MAX_PASS = 8192  # floats of partial sums that are added up at a time, at most
+K_GROUP = 4  # steps of k that a thread reads at a time
+MAX_ALTERNATED = 16  # most results of a thread that have two accumulators each
+MAX_PASS = 8192  # most floats of partial sums that are added up at a time
 MAX_SKINNY = 32  # rows of a block
 
 _THREADS = "(BN / TN) * (BK / TK)"
@@ -57,15 +57,14 @@ class SkinnyConfig(Config):
 
     @property
     def partial_accumulators(self) -> int:
-        """The accumulators of each result."""
+        """Accumulators per result."""
         return 2 if self.TK > K_GROUP and self.BM * self.TN <= MAX_ALTERNATED else 1
 
     @property
     def static_shared_bytes(self) -> int:
         """The most static shared memory that a variant needs, in bytes: A, B and C are transposed.
 
-        It holds two tiles of A, or the partial sums of the rows that are added up in one pass; see
-        ``cuda_src/10_skinny.cu``.
+        It holds two tiles of A, or the partial sums of the rows added up in one pass; see ``cuda_src/10_skinny.cu``.
         """
         rows = self.BM
         while rows > 1 and (rows * self.TN > self.sliced_k or rows * self.sliced_k * self.BN > MAX_PASS):
@@ -87,9 +86,9 @@ _STAGES_OF_WARPS = f"4 * WARPS * (STAGES * (BN * (BK + {PAD}) + BK) + BN)"
 
 @dataclass(frozen=True, repr=False)
 class SkinnyInOrderConfig(Config):
-    """Rung 10 in the one order of docs/precision.md: for a C of one row or column.
+    """Rung 10 with the fixed order of docs/precision.md: for a C of one row or column.
 
-    SPLIT_K is 1, or anything else: then each segment of K is a part with blocks of its own.
+    If SPLIT_K is not 1, each segment of K is a part with blocks of its own.
     """
 
     BM: Annotated[int, Constant("rows of C that a block computes", (1,))]
@@ -99,7 +98,7 @@ class SkinnyInOrderConfig(Config):
     STAGES: Annotated[int, Constant("tiles of A and of B of each warp in shared memory", range(1, 65))]
     SPLIT_K: constant.SplitK = 1
 
-    THREADS = f"{WARP} * WARPS"  # a warp is enough: the copies are its own
+    THREADS = f"{WARP} * WARPS"  # one warp suffices, because it copies for itself
     # The stages of each warp, and the sums of their segments. A tile of B has padded lines if B is transposed.
     SHARED_BYTES = _STAGES_OF_WARPS
     LEAST_REGISTERS = f"1 + {BOOKKEEPING_REGISTERS}"
