@@ -37,7 +37,6 @@ from fastsgemm.problem import DType
 from fastsgemm.sim import nvrtc
 from fastsgemm.tuning import first_use
 from fastsgemm.tuning.evaluator import Job
-from fastsgemm.tuning.spaces import space as search_space
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of a device's memory
 
@@ -112,21 +111,6 @@ def compile_once():
     compile_source = nvrtc.compile_source.__wrapped__  # without the few results that a process remembers
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nvrtc, "compile_source", lru_cache(64)(compilations.kept(compile_source)))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def draw_once():
-    """The configs of a search space, which take seconds to draw, outlast `database.forget`.
-
-    They follow from the shipped database, which some tests replace, and not from the user's results.
-    """
-    draw = search_space._configs_of_any_device.__wrapped__
-    drawn = cache(lambda space, picked, limits: draw(space))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            search_space, "_configs_of_any_device", lambda space: drawn(space, space.picked, database.search_limits())
-        )
         yield
 
 

@@ -16,16 +16,16 @@ from fastsgemm.heuristics.knowledge import Knowledge, knowledge, knows
 from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import Problem
 from fastsgemm.request import Request
-from fastsgemm.tuning.spaces import PIPELINED, SKINNY, WARPTILED
 
 RUNG = rungs.find("warptiled")
 DEVICE = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
 OTHER = structs.replace(DEVICE, name="Fake 8000", multiprocessors=114)
 PROBLEM = Problem(1024, 1024, 1024)
-DEFAULT = PIPELINED.quick[0]  # of a default rung
-BIG, SMALL, THIRD, FOURTH = WARPTILED.quick[0], WARPTILED.quick[15], WARPTILED.quick[5], WARPTILED.quick[9]
+QUICK = {rung: database.candidates(rung, "quick") for rung in ("pipelined", "skinny", "warptiled")}
+DEFAULT = QUICK["pipelined"][0]  # of a default rung
+BIG, SMALL, THIRD, FOURTH = (QUICK["warptiled"][place] for place in (0, 15, 5, 9))
 
-FEW_ROWS = SKINNY.quick[0]  # before a test empties the database
+FEW_ROWS = QUICK["skinny"][0]  # before a test empties the database
 
 
 def record(config, problem=PROBLEM, device="Fake 9000", ms=0.5, rung="warptiled"):
@@ -240,7 +240,7 @@ def test_the_second_question_reads_and_computes_nothing(shipped, monkeypatch):
 
 
 def test_a_new_problem_is_answered_without_reading(shipped, monkeypatch):
-    shipped(curves=[curve(config) for config in WARPTILED.quick])
+    shipped(curves=[curve(config) for config in QUICK["warptiled"]])
     pick()
     with monkeypatch.context() as patch:
         patch.setattr(database, "load", None)
@@ -259,7 +259,7 @@ def test_a_device_is_known_by_its_architecture(shipped):
 # Without a rung: rung 9 or, where C is narrow, rung 10
 
 NARROW, SQUARE = Problem(16, 4096, 4096), Problem(4096, 4096, 4096)
-OF = {"pipelined": PIPELINED.quick[3], "skinny": SKINNY.quick[8]}
+OF = {"pipelined": QUICK["pipelined"][3], "skinny": QUICK["skinny"][8]}
 
 
 def of(rung, problem=NARROW, ms=0.5, kind=Measured):

@@ -20,11 +20,11 @@ from fastsgemm.heuristics.products import Product
 from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, spell
 from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.evaluator import job_of
-from fastsgemm.tuning.spaces import PIPELINED, SKINNY, WARPTILED
 
 SMS = 132
 FITTED = database.fitted("sm_90")
-BIG, SMALL = WARPTILED.quick[0], WARPTILED.quick[15]  # 128x128x8 and 32x32x16
+QUICK = {rung: database.candidates(rung, "quick") for rung in ("pipelined", "skinny", "warptiled")}
+BIG, SMALL = QUICK["warptiled"][0], QUICK["warptiled"][15]  # 128x128x8 and 32x32x16
 
 
 def partial_accumulators_left_out(config):
@@ -146,7 +146,7 @@ def test_the_measured_points_are_predicted(full):
     "problem", [Problem(2111, 2111, 2111), Problem(2047, 1025, 511), Problem(1000, 4000, 333)], ids=str
 )
 def test_a_quick_curve_of_rung_9_has_one_line_for_a_ragged_k(problem):
-    config = PIPELINED.quick[0]
+    config = QUICK["pipelined"][0]
     ms = ideal(config, 1)
     few = problems_of(config, 1, SMS).problems(quick=True)
     assert len({job_of("sm_90", find("pipelined"), config, one).variant for one in few}) == 5
@@ -333,7 +333,7 @@ def test_the_best_division_is_the_least_of_all():
 
 # Rung 10
 
-NARROW = SKINNY.quick[4]  # 4x64x256
+NARROW = QUICK["skinny"][4]  # 4x64x256
 
 
 def narrow_machine(full):
@@ -379,7 +379,7 @@ def test_the_measured_points_of_a_row_are_predicted():
         assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05), problem
 
 
-@pytest.mark.parametrize("config", SKINNY.quick, ids=str)
+@pytest.mark.parametrize("config", QUICK["skinny"], ids=str)
 @pytest.mark.parametrize("multiprocessors", [1, 6, 14, SMS])
 def test_a_curve_of_rung_10_has_no_empty_problem_on_a_small_device(multiprocessors, config):
     """The lightest load is a single block, with one column if the tile has one: a ragged C cannot have less."""
@@ -417,7 +417,7 @@ def test_what_a_block_costs_once_is_measured_where_there_is_nothing_else():
 
 def test_from_the_third_tile_on_every_step_of_k_counts_the_same():
     """Rung 9 on a machine on which a first tile costs something of its own, and K = 8 has none."""
-    config = dataclasses.replace(PIPELINED.quick[0], BM=128, BN=128)
+    config = dataclasses.replace(QUICK["pipelined"][0], BM=128, BN=128)
     assert config.BK == 16
 
     def ms(problem):

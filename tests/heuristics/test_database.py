@@ -20,11 +20,10 @@ from fastsgemm.heuristics.database_entries import LISTS, Content, HandPicked, li
 from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.products import Product
 from fastsgemm.problem import Problem
-from fastsgemm.tuning.spaces import AUTOTUNED, WARPTILED
 
 FILES = sorted(path.stem for path in resources.folder("tuning_db").glob("*.json"))
 MOST_BYTES = 300_000  # of a file: it stays readable
-ONE, TWO = WARPTILED.quick[:2]
+ONE, TWO = database.candidates("warptiled", "quick")[:2]
 LINES_OF_H200 = database.shipped_path("sm_90").read_text().splitlines()
 FITTED_LINE = next(line.rstrip(",") for line in LINES_OF_H200 if '"numbers"' in line)
 PROBLEM = Problem(64, 64, 64)
@@ -446,7 +445,7 @@ def test_a_new_record_takes_the_place_of_the_old_one(data_folder):
 
 
 def test_records_of_other_devices_and_rungs_stay(data_folder):
-    small = AUTOTUNED.quick[0]
+    small = database.candidates("autotuned", "quick")[0]
     database.save(content(record(device="One"), record(rung="autotuned", config=small)))
     database.save(content(record(device="Two")))
     assert len(database.own("sm_90").records) == 3

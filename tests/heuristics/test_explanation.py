@@ -8,7 +8,7 @@ from msgspec import structs
 from fastsgemm import device, explain, preparation, resources, rungs
 from fastsgemm.command_line import _parser
 from fastsgemm.errors import DeviceError, NoDriverError, ShapeError, UnknownRungError
-from fastsgemm.heuristics import explanation, fp16x3
+from fastsgemm.heuristics import database, explanation, fp16x3
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.jit.source import helper_spec
@@ -17,7 +17,6 @@ from fastsgemm.progress import Bar
 from fastsgemm.request import Request, resolve
 from fastsgemm.tuning import tuner
 from fastsgemm.tuning.plan import plan_run, tunable
-from fastsgemm.tuning.spaces import AUTOTUNED
 
 
 def explained(device, rung, problem):
@@ -48,7 +47,7 @@ def test_predictions_and_alternatives_are_shown(evaluator, data_folder):
     outcome = tuner.carry_out(planned, evaluator, Bar(False), 1e9)
     found = explained(evaluator.device, "autotuned", Problem(1111, 2222, 333, "TN"))
     text = str(found)
-    assert len(outcome.curves) == len(AUTOTUNED.quick)
+    assert len(outcome.curves) == len(database.candidates("autotuned", "quick"))
     assert "predicted: of the configs with a measured curve" in text
     assert "measured times on Fake 9000 (yours; driver 580.0, NVRTC 13.0, 2026-01-01)" in text
     assert text.count("ms  as they lie: autotuned") == 4

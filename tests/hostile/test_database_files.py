@@ -20,11 +20,10 @@ from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.products import Product
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.checkpoint import Checkpoint
-from fastsgemm.tuning.spaces import WARPTILED
 
 LIMIT = 232448  # bytes of shared memory a block, of an H200
 PROBLEM = Problem(64, 64, 64)
-CONFIG = WARPTILED.quick[0]
+CONFIG = database.candidates("warptiled", "quick")[0]
 STAMP = {"device": "Fake 9000", "driver": "580.0"}
 NESTED = b"[" * 100_000
 HUGE = int("9" * 400)

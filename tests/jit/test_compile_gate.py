@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 from fastsgemm import resources, rungs
 from fastsgemm.geometry.variants import Variant
+from fastsgemm.heuristics import database
 from fastsgemm.jit import source
 from fastsgemm.jit.compiler import Compiled, Report
 from fastsgemm.problem import DTYPES, Problem
 from fastsgemm.rungs import IEEE, SKINNY_IN_ORDER
 from fastsgemm.sim import nvrtc
 from fastsgemm.tuning.evaluator import job_of, largest_job
-from fastsgemm.tuning.spaces import SKINNY
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 QUICK = "sm_90"
@@ -130,7 +130,8 @@ def test_the_quick_configs_of_rung_10_compile_cleanly(arch):
     """They are what an unknown device gets at its first narrow product."""
     rung = rungs.find("skinny")
     variants = (Variant(vec_a=4, vec_b=4, vec_c=4), Variant(True, True, trans_c=True))
-    assert faults([(rung, config, variant, arch) for config in SKINNY.quick for variant in variants]) == []
+    quick = database.candidates("skinny", "quick")
+    assert faults([(rung, config, variant, arch) for config in quick for variant in variants]) == []
 
 
 @pytest.mark.sampled(every=28)  # the first
@@ -143,7 +144,7 @@ def test_rung_10_with_16_bit_operands_compiles_cleanly(arch, turn, layout, width
     pairs = [pair for pair in DTYPES.values() if not pair.are_float32]
     jobs = [
         (rung, config, Variant(*LAYOUTS[layout], width, width, width, dtypes=pairs[(number + turn) % len(pairs)]), arch)
-        for number, config in enumerate([*configs, *SKINNY.quick])
+        for number, config in enumerate([*configs, *database.candidates("skinny", "quick")])
     ]
     assert faults(jobs) == []
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 import pytest
 
 from fastsgemm.errors import RecordError
+from fastsgemm.heuristics import database
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.checkpoint import Checkpoint
-from fastsgemm.tuning.spaces import PIPELINED, WARPTILED
 
 PROBLEM = Problem(100, 200, 300, "TN")
-ONE, TWO = WARPTILED.quick[:2]
+ONE, TWO = database.candidates("warptiled", "quick")[:2]
 STAMP = {"device": "Fake 9000", "driver": "580.0"}
 
 
@@ -32,7 +32,7 @@ def test_what_was_put_is_there_in_the_next_run(path):
 
 
 def test_divisions_of_k_are_told_apart(path):
-    one, four = (replace(PIPELINED.quick[0], SPLIT_K=parts) for parts in (1, 4))
+    one, four = (replace(database.candidates("pipelined", "quick")[0], SPLIT_K=parts) for parts in (1, 4))
     with Checkpoint(path, STAMP) as checkpoint:
         checkpoint.put(PROBLEM, "pipelined", one, "grid.0.0", 1.25)
         checkpoint.put(PROBLEM, "pipelined", four, "grid.0.0", 0.5)

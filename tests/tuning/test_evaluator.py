@@ -22,11 +22,12 @@ from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import cache, kernel, source
 from fastsgemm.measure import cublas, operands
 from fastsgemm.problem import LAYOUTS, Problem, spell
-from fastsgemm.tuning import evaluator, spaces, tuner
+from fastsgemm.tuning import evaluator, tuner
 from fastsgemm.tuning.evaluator import Evaluator, Job, job_of
 
 WARP = rungs.find("warptiled")
-GOOD, QUICK_TO_COMPILE = spaces.WARPTILED.quick[0], spaces.WARPTILED.quick[15]
+QUICK = {rung: database.candidates(rung, "quick") for rung in ("autotuned", "pipelined", "skinny", "warptiled")}
+GOOD, QUICK_TO_COMPILE = QUICK["warptiled"][0], QUICK["warptiled"][15]
 VARIANTS = [
     Variant(a, b, *widths)
     for a in (False, True)
@@ -152,7 +153,7 @@ def test_the_check_is_of_the_variant_that_is_asked_for(checked_problem):
     for wanted in filter(reachable, VARIANTS):
         problem = checked_problem(Job(WARP, GOOD, wanted))
         assert variants.dense_call(problem).variant == wanted
-        for config in spaces.WARPTILED.quick:
+        for config in QUICK["warptiled"]:
             assert problem.M > config.BM and problem.N > config.BN and problem.K > config.BK
             assert problem.M % config.BM and problem.N % config.BN and problem.K % config.BK
 
@@ -189,7 +190,7 @@ SHAPES = [
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_check_of_a_guarded_kernel_is_smaller_than_its_tile_and_that_of_the_others_larger(checked_problem, layout):
     jobs = {}
-    for config, shape, parts in itertools.product(spaces.PIPELINED.quick, SHAPES, (1, 4)):
+    for config, shape, parts in itertools.product(QUICK["pipelined"], SHAPES, (1, 4)):
         job = job_of("sm_90", PIPELINE, config.replace(SPLIT_K=parts), Problem(*shape, layout))
         assert job.config == config.kernel and job.config.SPLIT_K == 1
         assert job.variant.guard is (shape[0] < config.BM or shape[1] < config.BN)
@@ -262,15 +263,14 @@ def job_of_batch(layout="NN", rung=WARP, config=GOOD):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("rung", ["warptiled", "pipelined", "skinny"])
 def test_a_right_kernel_of_a_batch_passes(python_evaluator, layout, rung):
-    space = spaces.SPACES[rung]
-    assert python_evaluator.check(job_of_batch(layout, rungs.find(rung), space.quick[0])) is None
+    assert python_evaluator.check(job_of_batch(layout, rungs.find(rung), QUICK[rung][0])) is None
 
 
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("extents", [(64, 64, 64), (63, 63, 2059), (8, 8, 64)])
 def test_a_right_kernel_of_a_symmetric_result_passes(python_evaluator, extents, parts):
     """B is A transposed, in the memory of A; of parts of K, one triangle is stored and added up."""
-    config = spaces.SPACES["pipelined"].quick[0].replace(SPLIT_K=parts)
+    config = QUICK["pipelined"][0].replace(SPLIT_K=parts)
     job = job_of("sm_90", PIPELINE, config, Problem(*extents, "NT", symmetric=True))
     assert job.variant.sym == (2 if parts > 1 and extents[2] > 64 else job.variant.sym) != 0
     assert python_evaluator.check(job) is None
@@ -514,7 +514,7 @@ def real():
     ids=spell,
 )
 def test_good_kernels_pass(real, problem):
-    jobs = [job_of("sm_90", WARP, config, problem) for config in spaces.WARPTILED.quick[:6]]
+    jobs = [job_of("sm_90", WARP, config, problem) for config in QUICK["warptiled"][:6]]
     assert dict(real.compile(jobs)) == dict.fromkeys(jobs)
     assert [real.check(job) for job in jobs] == [None] * len(jobs)
     timer = real.operands(problem)

@@ -22,7 +22,7 @@ from fastsgemm.problem import LAYOUTS, Problem, spell
 from fastsgemm.progress import Bar
 from fastsgemm.request import Request
 from fastsgemm.tuning import tuner
-from fastsgemm.tuning.candidates import of_suitable_size, with_each_split, with_filling_split
+from fastsgemm.tuning.candidates import of_space, of_suitable_size, with_each_split, with_filling_split
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.evaluator import job_of, largest_job
 from fastsgemm.tuning.outcome import Outcome
@@ -40,6 +40,8 @@ MEDIUM = PipelinedConfig(
 )  # fmt: skip
 SHAPE = "1024,1024,1024"
 THREE_SHAPES = (SHAPE, "256,256,256", "512,512,8192")
+LIMITS = database.search_limits()
+QUICK = {rung: database.candidates(rung, "quick") for rung in ("autotuned", "pipelined", "warptiled")}
 SLOW = pytest.mark.slow
 
 
@@ -157,7 +159,7 @@ def test_bad_plans_are_refused(evaluator, options, error, message):
 
 def test_a_plan_says_what_it_will_try(evaluator):
     text = str(plan_run(evaluator.device, [SHAPE], rung="autotuned", quick=True))
-    assert f"rung autotuned: {len(AUTOTUNED.quick)} candidates of a quick run" in text
+    assert f"rung autotuned: {len(QUICK['autotuned'])} candidates of a quick run" in text
     assert SHAPE in text
 
 
@@ -167,7 +169,7 @@ def test_a_plan_says_what_it_will_try(evaluator):
 def test_one_problem_is_tuned_stored_and_used(evaluator, go, data_folder):
     outcome = go(rung="warptiled")
     found = outcome.tuned[0]
-    everything = WARPTILED.candidates(evaluator.device.shared_limit)
+    everything = of_space(WARPTILED, evaluator.device.shared_limit)
     assert found.ms <= min(evaluator.formula(config, Problem(1024, 1024, 1024)) for config in everything)
     chosen = choose_config(evaluator.device, WARP, Problem(1024, 1024, 1024))
     assert (chosen.config, chosen.rule) == (found.config, EXACT)
@@ -238,7 +240,7 @@ def test_every_split_that_is_worth_it_is_tried_and_the_one_that_fills_the_device
 
 
 def test_a_rung_without_split_k_is_tried_as_it_is():
-    config, problem = WARPTILED.quick[0], Problem(64, 64, 65536)
+    config, problem = QUICK["warptiled"][0], Problem(64, 64, 65536)
     assert with_each_split(WARP, config, problem, 132) == [config]
     assert with_filling_split(WARP, config, problem, 132) == config
 
@@ -250,7 +252,7 @@ def test_a_deep_problem_is_tuned_in_parts_stored_and_used(evaluator, go):
     assert found.SPLIT_K > 8
     assert outcome.tuned[0].ms == min(
         evaluator.formula(replace(config, SPLIT_K=parts), problem)
-        for config in PIPELINED.quick
+        for config in QUICK["pipelined"]
         for parts in cost_model.splits(config, problem, evaluator.device.multiprocessors)
     )
     assert f"SPLIT_K={found.SPLIT_K}" in outcome.path.read_text().replace('"SPLIT_K": ', "SPLIT_K=")
@@ -320,7 +322,7 @@ def test_a_quick_run_asks_no_other_library(evaluator, go):
     evaluator.baseline_ms = 0.25
     outcome = go(rung="autotuned", quick=True)
     assert outcome.tuned[0].cublas_ms is None and " - " in str(outcome)
-    assert {config for _, config in evaluator.timed} <= {*AUTOTUNED.quick, outcome.tuned[0].shipped_config}
+    assert {config for _, config in evaluator.timed} <= {*QUICK["autotuned"], outcome.tuned[0].shipped_config}
 
 
 @pytest.mark.parametrize("rung", ["pipelined", "skinny"])
@@ -346,7 +348,7 @@ def test_nothing_is_stored_unless_asked(go):
 
 
 def test_failures_are_counted_by_reason(evaluator, go):
-    evaluator.check_failures = dict.fromkeys(AUTOTUNED.quick[:3], "it spills: 8 bytes\nand a log")
+    evaluator.check_failures = dict.fromkeys(QUICK["autotuned"][:3], "it spills: 8 bytes\nand a log")
     outcome = go(rung="autotuned", quick=True)
     assert outcome.failures == {"it spills: 8 bytes": 3}
 
@@ -380,7 +382,7 @@ def test_when_nothing_works_the_error_says_why(evaluator, go):
 def test_the_standard_set_gives_a_record_a_problem_and_the_curves(evaluator, go, quick):
     outcome = go(None, rung="autotuned", quick=quick)
     assert [found.problem for found in outcome.tuned] == list(standard_set.STANDARD)
-    count = len(AUTOTUNED.quick) if quick else 24
+    count = len(QUICK["autotuned"]) if quick else 24
     assert len(outcome.curves) == count and outcome.complete
     text = outcome.path.read_text()
     assert faults_of_file(text, "sm_90") == []
@@ -439,7 +441,7 @@ def test_a_problem_that_does_not_fit_the_device_is_left_out(evaluator, go, monke
 def worthy(space, problem):
     """The candidates that are worth compiling for a problem on the device of the fake evaluator."""
     seen = variants.with_swap_ab(rungs.find(space.rung), problem)
-    drawn = (c for c in space.candidates(DEVICE.shared_limit) if space.worth_trying(c, problem))
+    drawn = (c for c in of_space(space, DEVICE.shared_limit) if space.worth_trying(c, problem, LIMITS))
     return {*of_suitable_size([*drawn], seen, DEVICE.multiprocessors)}
 
 
@@ -483,7 +485,7 @@ def test_where_kernels_serve_nothing_else_the_best_of_the_nearest_anchor_are_tri
 
 
 def test_a_config_that_fails_on_a_probe_gets_no_curve(evaluator, go):
-    bad = AUTOTUNED.quick[0]
+    bad = QUICK["autotuned"][0]
     real = evaluator.time
 
     def time(rung, config, problem):
@@ -494,7 +496,7 @@ def test_a_config_that_fails_on_a_probe_gets_no_curve(evaluator, go):
     evaluator.time = time
     outcome = go(None, rung="autotuned", quick=True)
     assert bad not in [curve.config for curve in outcome.curves]
-    assert len(outcome.curves) == len(AUTOTUNED.quick) - 1
+    assert len(outcome.curves) == len(QUICK["autotuned"]) - 1
 
 
 @pytest.mark.parametrize("quick", [pytest.param(False, marks=SLOW), True])
@@ -532,9 +534,10 @@ def test_what_is_compiled_for_an_anchor_has_tiles_of_about_its_size(problem, fit
 )
 def test_a_tile_is_less_than_twice_a_product_of_a_batch_that_fills_the_device(batch, sides):
     """Not smaller for the number of products: the tiles of one count."""
-    drawn = of_suitable_size(PIPELINED.candidates(DEVICE.shared_limit), Problem(20, 20, 64, batch=batch), 132)
+    drawn = of_suitable_size(of_space(PIPELINED, DEVICE.shared_limit), Problem(20, 20, 64, batch=batch), 132)
     assert max(max(config.BM, config.BN) for config in drawn) == max(sides)
-    grid = [config for config in drawn if config not in PIPELINED.picked]  # whose sides are powers of two
+    picked = database.candidates("pipelined", "picked")
+    grid = [config for config in drawn if config not in picked]  # whose sides are powers of two
     assert {config.BM for config in grid} == {config.BN for config in grid} == sides
 
 
@@ -635,16 +638,16 @@ def record_of(evaluator, problem):
     ids=str,
 )  # fmt: skip
 def test_a_block_of_rung_10_has_about_as_many_rows_as_there_are(shape, rows):
-    tried = [c for c in SKINNY.candidates(232448) if SKINNY.worth_trying(c, Problem(*shape, 1000))]
+    tried = [c for c in of_space(SKINNY, 232448) if SKINNY.worth_trying(c, Problem(*shape, 1000), LIMITS)]
     assert {config.BM for config in tried} == rows
-    assert all(PIPELINED.worth_trying(config, Problem(*shape, 1000)) for config in PIPELINED.quick)
+    assert all(PIPELINED.worth_trying(config, Problem(*shape, 1000), LIMITS) for config in QUICK["pipelined"])
 
 
 @pytest.mark.parametrize(("problem", "small"), [(Problem(1024, 1024, 64), True), (Problem(4096, 4096, 64), False)])
 def test_sliced_k_is_tried_on_a_large_c_only_with_many_results_a_thread(problem, small):
     few = PipelinedConfig(32, 32, 32, 4, 4, 16, 32, 1, SLICED_K=2)  # 16 results a thread
     many = PipelinedConfig(48, 128, 16, 4, 4, 48, 64, 2, SLICED_K=2)  # 96
-    assert (PIPELINED.worth_trying(few, problem), PIPELINED.worth_trying(many, problem)) == (small, True)
+    assert [PIPELINED.worth_trying(config, problem, LIMITS) for config in (few, many)] == [small, True]
 
 
 def test_the_default_of_a_tuned_device_is_the_quicker_rung(evaluator, go):
@@ -668,14 +671,14 @@ def divided(config, problem):
 
 
 def test_a_portfolio_counts_a_config_by_its_best_division():
-    a, b = PIPELINED.quick[:2]
+    a, b = QUICK["pipelined"][:2]
     times = {replace(a, SPLIT_K=1): 4.0, replace(a, SPLIT_K=4): 1.0, replace(b, SPLIT_K=1): 2.0}
     assert portfolio([Result(None, times, {}, None, True)], 1) == [a]
     assert set(portfolio([Result(None, times, {}, None, True)], 9)) == {a, b}
 
 
 def test_a_portfolio_covers_every_problem_first():
-    a, b, c, d = WARPTILED.quick[:4]
+    a, b, c, d = QUICK["warptiled"][:4]
 
     def result(**times):
         named = dict(zip("abcd", (a, b, c, d), strict=True))
@@ -689,7 +692,7 @@ def test_a_portfolio_covers_every_problem_first():
 
 
 def test_a_portfolio_starts_over_where_few_configs_were_timed_on_the_first_problem():
-    a, b, c, d, e = WARPTILED.quick[:5]
+    a, b, c, d, e = QUICK["warptiled"][:5]
     tables = [{a: 1.0}, {b: 1.0, c: 1.3, d: 1.1, e: 1.2}]
     results = [Result(None, times, {}, None, True) for times in tables]
     assert portfolio(results, 9)[2:] == [d, e, c]
@@ -773,7 +776,7 @@ def measure_curves(evaluator, seconds=math.inf, quick=False):
     """Measure the curves of a few configs as a run that has so much time left, and store them."""
     outcome, plan = Outcome(evaluator.device, evaluator.tools), plan_run(evaluator.device, rung=9, quick=quick)
     sweep = Sweep(evaluator, Checkpoint(None, {}), Bar(False), evaluator.now + seconds)
-    RungTuning(plan, plan.spaces[0], sweep, outcome).measure_curves(PIPELINED.quick[:4])
+    RungTuning(plan, plan.spaces[0], sweep, outcome).measure_curves(QUICK["pipelined"][:4])
     database.save(outcome.content)
     return outcome
 
@@ -802,7 +805,7 @@ def test_curves_of_a_run_without_time_take_no_place_of_better_ones(evaluator, da
 @pytest.mark.parametrize("quick", [False, True])
 def test_a_curve_needs_the_kernel_with_partial_accumulators_and_counts_its_blocks(evaluator, data_folder, quick):
     """Not a quick one, and not where slices make four chains."""
-    configs = PIPELINED.quick[:4]
+    configs = QUICK["pipelined"][:4]
     assert {config.SLICED_K for config in configs} == {1, 2, 4}
     evaluator.blocks_per_sm = lambda job: 3 - (job.config.PARTIAL_ACCUMULATORS > 1)
     counted = {curve.config: curve.blocks_per_sm for curve in measure_curves(evaluator, quick=quick).curves}

@@ -18,6 +18,7 @@ from msgspec import Meta, Raw, Struct, structs
 
 from fastsgemm import private_files, resources, settings, strict_json
 from fastsgemm.config import Config
+from fastsgemm.config.search_limits import SearchLimits
 from fastsgemm.errors import RecordError
 from fastsgemm.heuristics.curve_fit import with_numbers
 from fastsgemm.heuristics.database_entries import (
@@ -31,7 +32,7 @@ from fastsgemm.heuristics.database_entries import (
     line_of,
     place,
 )
-from fastsgemm.heuristics.fitted import Fitted, SearchLimits
+from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.progress import warn
 

@@ -17,10 +17,11 @@ from msgspec.structs import asdict, replace
 
 from fastsgemm import rungs, strict_json
 from fastsgemm.config import Config
+from fastsgemm.config.search_limits import SearchLimits
 from fastsgemm.errors import RecordError
 from fastsgemm.heuristics import curve_problems
 from fastsgemm.heuristics.fields import Date, Extent, Layout, Ms, Multiprocessors, Rate, Text, Tools
-from fastsgemm.heuristics.fitted import CurveNumbers, Fitted, SearchLimits
+from fastsgemm.heuristics.fitted import CurveNumbers, Fitted
 from fastsgemm.heuristics.fp16x3_rates import Rates
 from fastsgemm.problem import LAYOUTS, MAX_BATCH, Problem
 

@@ -1,4 +1,4 @@
-"""Which configs of a search space are worth a trial on one problem.
+"""Which configs are worth a trial: those of a search space on a device, and those that suit one problem.
 
 Of a batch, the tiles of one product are looked at: many products of few steps of k do not make large tiles fast.
 """
@@ -10,14 +10,28 @@ from collections.abc import Sequence
 from fastsgemm.config import Config
 from fastsgemm.geometry.grid import tiles
 from fastsgemm.geometry.variants import with_swap_ab
-from fastsgemm.heuristics import cost_model
+from fastsgemm.heuristics import cost_model, database
 from fastsgemm.problem import Problem
-from fastsgemm.rungs import Rung
+from fastsgemm.rungs import Rung, find
+from fastsgemm.tuning.spaces import Space
 
 _FINEST = 16  # tiles of C per multiprocessor; configs with more tiles are tried only if no other config is left
 _COARSEST = 4  # a tile must have fewer than this many times the rows and the columns of C
 _COARSEST_OF_MANY = 2  # the same for a batch that fills the device, where what a tile computes beside C takes time
 _FILLED = 2  # blocks per multiprocessor that fill a device
+
+
+def of_space(space: Space, shared_limit: int, quick: bool = False) -> list[Config]:
+    """Return the configs of a space that are legal on a device; if `quick`, those of a quick run.
+
+    ``generic.json`` lists the configs of a quick run, the most useful first, and some that are tried beside the grid:
+    no refinement leads to most of them, and some break the rules of thumb of the space. The limit is the shared memory
+    that a block may opt in to on the device, in bytes.
+    """
+    listed = database.candidates(space.rung, "quick" if quick else "picked")
+    configs = listed if quick else (*listed, *space.configs(database.search_limits()))
+    rung = find(space.rung)
+    return [config for config in configs if not rung.violations(config, shared_limit)]
 
 
 def of_suitable_size(configs: Sequence[Config], problem: Problem, multiprocessors: int) -> list[Config]:

@@ -13,6 +13,7 @@ from fastsgemm.heuristics import database
 from fastsgemm.heuristics.fp16x3 import require_tensor_cores, supported
 from fastsgemm.problem import Problem, checked, parse, require_float32, spell
 from fastsgemm.rungs import Rung
+from fastsgemm.tuning.candidates import of_space
 from fastsgemm.tuning.spaces import SPACES, Space
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class RunPlan:
             "shared_limit": self.device.shared_limit,
             "problems": self.everything,
             "candidates": {
-                space.rung: len(space.candidates(self.device.shared_limit, self.quick)) for space in self.spaces
+                space.rung: len(of_space(space, self.device.shared_limit, self.quick)) for space in self.spaces
             },
             "fp16x3": self.rates,
         }
@@ -73,7 +74,7 @@ class RunPlan:
             many = len(self.everything)
             lines.append(f"{many} problem{'s' * (many != 1)}: " + "  ".join(self.everything))
         for space in self.spaces:
-            count = len(space.candidates(self.device.shared_limit, self.quick))
+            count = len(of_space(space, self.device.shared_limit, self.quick))
             lines.append(f"rung {space.rung}: {count} candidates{' of a quick run' if self.quick else ''}")
         if self.rates:
             tiles = database.rates(self.device.arch).all_tiles

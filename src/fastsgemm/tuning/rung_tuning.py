@@ -18,7 +18,7 @@ from fastsgemm.heuristics.curve_problems import CurveProblems, problems_of
 from fastsgemm.heuristics.database_entries import Curve, points_of
 from fastsgemm.problem import Problem, octaves, spell
 from fastsgemm.tuning.calibration import calibrated
-from fastsgemm.tuning.candidates import of_suitable_size, with_each_split, with_filling_split
+from fastsgemm.tuning.candidates import of_space, of_suitable_size, with_each_split, with_filling_split
 from fastsgemm.tuning.evaluator import Job, Timer, job_of, largest_job
 from fastsgemm.tuning.outcome import Outcome, Tuned
 from fastsgemm.tuning.plan import RunPlan
@@ -58,7 +58,8 @@ class RungTuning:
         self._limit = plan.device.shared_limit
         self._arch = plan.device.arch
         self._fitted = database.fitted(self._arch)
-        self._candidates = space.candidates(self._limit, plan.quick)
+        self._candidates = of_space(space, self._limit, plan.quick)
+        self._search_limits = database.search_limits()
 
     def tune(self) -> None:
         """Tune every problem of the plan; if it is the standard set, also measure the curves of the cost model."""
@@ -118,7 +119,7 @@ class RungTuning:
 
     def _drawn(self, problem: Problem, configs: Sequence[Config]) -> list[Config]:
         """Return the configs that are worth compiling for a problem."""
-        worthy = [c for c in self._space.distinct(configs, problem) if self._space.worth_trying(c, problem)]
+        worthy = self._space.worthy(configs, problem, self._search_limits)
         return of_suitable_size(worthy, with_swap_ab(self._rung, problem), self._plan.device.multiprocessors)
 
     def _explore(self, problem: Problem) -> list[Config]:
@@ -137,13 +138,14 @@ class RungTuning:
         with self._sweep.within(_REFINEMENTS):
             for step in range(steps):
                 best += ranked[:_REFINED]
-                refined = [
-                    c for config in ranked[:_REFINED] for c in self._space.refinements(config, self._limit, step)
-                ]
+                refined = [other for config in ranked[:_REFINED] for other in self._refinements(config, step)]
                 tried = self._space.distinct([*ranked[:_REFINED], *refined], problem)
                 with self._sweep.within(1 / (steps - step)):
                     ranked = list(self._search(problem, tried, f"refined {step}", EXPLORE).times)
         return list(dict.fromkeys([*ranked[:_SHORTLISTED], *best]))
+
+    def _refinements(self, config: Config, step: int) -> list[Config]:
+        return self._space.refinements(config, self._limit, self._search_limits, step)
 
     def _best_compiled(self, problem: Problem) -> list[Config]:
         """Return the best few of the configs whose kernels are compiled already, because an anchor needed them."""
@@ -168,7 +170,7 @@ class RungTuning:
         alone = problem.layout == "NN" and problem.batch == 1
         if self._largest and problem.flops >= _LONG_FLOPS and alone:
             few = list(dict.fromkeys(map(base_config, self._largest.times)))[:_LONG_TRIES]
-        worthy = [c for c in self._space.distinct(few, problem) if self._space.worth_trying(c, problem)] or few
+        worthy = self._space.worthy(few, problem, self._search_limits) or few
         tried = [divided for config in worthy for divided in self._with_each_split(base_config(config), problem)]
         if self._plan.quick and not self._plan.problems:  # compiling a few more kernels would leave cores idle
             tried = [c for c in tried if self._sweep.works(self._job(c, problem))] or tried[:1]

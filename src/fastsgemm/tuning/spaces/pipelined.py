@@ -6,9 +6,8 @@ import random
 from collections.abc import Mapping, Sequence
 
 from fastsgemm.config import PipelinedConfig
+from fastsgemm.config.search_limits import SearchLimits
 from fastsgemm.geometry.grid import tiles
-from fastsgemm.heuristics import database
-from fastsgemm.heuristics.fitted import SearchLimits
 from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.tuning.spaces import warptiled
 from fastsgemm.tuning.spaces.space import Space
@@ -42,13 +41,13 @@ def _drawn(count: int) -> tuple[Problem, ...]:
 CALIBRATION = _drawn(32)
 
 
-def worth_making(constants: Mapping[str, int]) -> bool:
+def worth_making(constants: Mapping[str, int], limits: SearchLimits) -> bool:
     """Whether the depth of a tile suits it: deep with sliced-K, shallow without.
 
     Without sliced-K, deep tiles pay only where C is narrow, and rung 10 computes those problems. Four stages do not pay
     without sliced-K either. This refuses most of the grid before a config is made, which takes much longer.
     """
-    limits, BK, slices = database.search_limits(), constants["BK"], constants["SLICED_K"]
+    BK, slices = constants["BK"], constants["SLICED_K"]
     if slices > 1:
         least, most = limits.slice_k
         return limits.most_unsliced_k < BK and least <= BK // slices <= most
@@ -74,13 +73,13 @@ def sensible(config: PipelinedConfig, limits: SearchLimits) -> bool:
     return config.CP_ASYNC != 1 or results <= limits.most_async_results
 
 
-def worth_trying(config: PipelinedConfig, problem: Problem) -> bool:
+def worth_trying(config: PipelinedConfig, problem: Problem, limits: SearchLimits) -> bool:
     """Whether a config can be fast on a problem, judged by sliced-K.
 
     Sliced-K pays where C has few tiles, and where it lets each thread of a small tile compute many results. Of a batch,
     the tiles of one product are counted: many products of few steps of k do not make large tiles fast.
     """
-    many_results = config.thread_results >= database.search_limits().least_thread_results
+    many_results = config.thread_results >= limits.least_thread_results
     return config.SLICED_K == 1 or many_results or tiles(config, problem) <= _MOST_SLICED
 
 

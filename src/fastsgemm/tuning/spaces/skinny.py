@@ -2,6 +2,7 @@
 
 from fastsgemm import rungs
 from fastsgemm.config import SkinnyConfig
+from fastsgemm.config.search_limits import SearchLimits
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.spaces.space import Space
 from fastsgemm.tuning.spaces.standard_set import VECTORS, problems
@@ -22,7 +23,7 @@ NARROW_ANCHORS = (
 )
 
 
-def worth_trying(config: SkinnyConfig, problem: Problem) -> bool:
+def worth_trying(config: SkinnyConfig, problem: Problem, limits: SearchLimits) -> bool:
     """Whether a tile has about as many rows as C."""
     rows = min(problem.M, problem.N, rungs.NARROW)
     return rows / 4 <= config.BM < 2 * rows

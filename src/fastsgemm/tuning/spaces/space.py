@@ -6,12 +6,12 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from fastsgemm import rungs
 from fastsgemm.config import MAX_REGISTERS, Config
-from fastsgemm.heuristics import database
-from fastsgemm.heuristics.fitted import SearchLimits
+from fastsgemm.config.search_limits import SearchLimits
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.spaces.standard_set import ANCHORS, STANDARD
 
@@ -28,7 +28,10 @@ def _all(configs: Sequence[Any], problem: Problem) -> list[Any]:
 
 @dataclass(frozen=True, eq=False)  # compared by identity
 class Space:
-    """The configs that are tried for a rung: a grid, and refinements of the best configs of the grid."""
+    """The configs that are tried for a rung: a grid, and refinements of the best configs of the grid.
+
+    The limits of its rules are arguments, because the tuning database has them.
+    """
 
     rung: str
     # The values of each constant. Every legal combination is tried that by the rules of thumb can be fast.
@@ -37,12 +40,11 @@ class Space:
     # configs of the step before.
     refined: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     # Takes constants of the grid; returns whether their config can be fast.
-    worth_making: Callable[[Mapping[str, int]], bool] = _always
-    # Takes a legal config and a `SearchLimits`; returns whether the config is worth its compilation, by rules of
-    # thumb. Some picked configs break them.
+    worth_making: Callable[[Mapping[str, int], SearchLimits], bool] = _always
+    # Takes a legal config; returns whether it is worth its compilation, by rules of thumb.
     sensible: Callable[[Any, SearchLimits], bool] = _always
     # Takes a config and a problem as the rung computes it; returns whether the config can be fast on it.
-    worth_trying: Callable[[Any, Problem], bool] = _always
+    worth_trying: Callable[[Any, Problem, SearchLimits], bool] = _always
     # Takes configs and a problem; returns the list of configs without those that compile to the same kernel.
     distinct: Callable[[Sequence[Any], Problem], list[Any]] = _all
     problems: tuple[Problem, ...] = STANDARD  # the standard set of the rung
@@ -53,26 +55,15 @@ class Space:
     variants: tuple[Problem, ...] = ()
     calibration: tuple[Problem, ...] = ()  # problems on which the curves are calibrated
 
-    @property
-    def quick(self) -> tuple[Config, ...]:
-        """The configs of a quick run, the most useful first; ``generic.json`` lists them."""
-        return database.candidates(self.rung, "quick")
+    def configs(self, limits: SearchLimits) -> tuple[Config, ...]:
+        """Return the configs of the grid that are legal where shared memory is unlimited, and that can be fast."""
+        return _configs(self, limits)
 
-    @property
-    def picked(self) -> tuple[Config, ...]:
-        """Configs that are tried beside the grid; ``generic.json`` lists them. No refinement leads to most of them."""
-        return database.candidates(self.rung, "picked")
+    def worthy(self, configs: Sequence[Config], problem: Problem, limits: SearchLimits) -> list[Config]:
+        """Return the configs that can be fast on a problem, one for each kernel."""
+        return [config for config in self.distinct(configs, problem) if self.worth_trying(config, problem, limits)]
 
-    def candidates(self, shared_limit: int, quick: bool = False) -> list[Config]:
-        """Return the legal configs of the grid that can be fast, and the picked ones; if `quick`, those of a quick run.
-
-        The limit is the shared memory that a block may opt in to on the device, in bytes.
-        """
-        rung = rungs.find(self.rung)
-        configs = self.quick if quick else _configs_of_any_device(self)
-        return [config for config in configs if not rung.violations(config, shared_limit)]
-
-    def refinements(self, config: Config, shared_limit: int, step: int = 0) -> list[Config]:
+    def refinements(self, config: Config, shared_limit: int, limits: SearchLimits, step: int = 0) -> list[Config]:
         """Return the configs that differ from `config` only in the constants that are refined in this step.
 
         A new MIN_BLOCKS is tried only where it bounds the registers of a thread. Otherwise it has hardly an effect.
@@ -84,20 +75,22 @@ class Space:
             for other in drawn
             if other != config
             and not rung.violations(other, shared_limit)
-            and _sensible(self, other)
+            and _sensible(self, other, limits)
             and (_min_blocks(other) in (1, _min_blocks(config)) or _most_registers(other) < MAX_REGISTERS)
         ]
 
 
-@database.cached
-def _configs_of_any_device(space: Space) -> tuple[Config, ...]:
-    """Return the picked configs of a space, and those of its grid that are legal and can be fast.
-
-    Shared memory is unlimited here.
-    """
+@cache  # it takes seconds to draw them
+def _configs(space: Space, limits: SearchLimits) -> tuple[Config, ...]:
     rung = rungs.find(space.rung)
-    drawn = (rung.config(**combination) for combination in _combinations(space.grid) if space.worth_making(combination))
-    return (*space.picked, *(one for one in drawn if not rung.violations(one, sys.maxsize) and _sensible(space, one)))
+    drawn = (
+        rung.config(**combination)
+        for combination in _combinations(space.grid)
+        if space.worth_making(combination, limits)
+    )
+    return tuple(
+        config for config in drawn if not rung.violations(config, sys.maxsize) and _sensible(space, config, limits)
+    )
 
 
 def _combinations(grid: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Any]]:
@@ -105,8 +98,7 @@ def _combinations(grid: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Any
         yield dict(zip(grid, values, strict=True))
 
 
-def _sensible(space: Space, config: Config) -> bool:
-    limits = database.search_limits()
+def _sensible(space: Space, config: Config, limits: SearchLimits) -> bool:
     if config.threads > limits.most_threads or not space.sensible(config, limits):
         return False
     return config.least_registers <= _most_registers(config)  # otherwise it spills for certain

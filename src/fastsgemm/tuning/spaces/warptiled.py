@@ -1,7 +1,7 @@
 """Rung 8: its search space, and which of its configs can be fast. Its sizes are the standard set."""
 
 from fastsgemm.config import PipelinedConfig, WarptiledConfig
-from fastsgemm.heuristics.fitted import SearchLimits
+from fastsgemm.config.search_limits import SearchLimits
 from fastsgemm.tuning.spaces.space import Space
 
 WARP_GRID: dict[str, tuple[int, ...]] = {
