@@ -3,16 +3,16 @@
 import pytest
 from cuda.bindings import driver
 
-from fastsgemm.driver import is_capturing, relaxed_capture, succeed
+from fastsgemm.driver import check_driver, is_capturing, relaxed_capture
 from fastsgemm.errors import DeviceError
 
 OK = driver.CUresult.CUDA_SUCCESS
 
 
 def test_an_answer_of_the_driver_that_is_no_success_names_itself():
-    succeed("this", (OK,))
+    check_driver("this", (OK,))
     with pytest.raises(DeviceError, match="that failed: CUDA_ERROR_OUT_OF_MEMORY"):
-        succeed("that", (driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY,))
+        check_driver("that", (driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY,))
 
 
 def test_capture_is_asked_of_the_driver(monkeypatch):

@@ -13,10 +13,10 @@ from fastsgemm.problem import (
     Problem,
     as_data,
     checked,
+    format_problem,
     octaves,
     of_data,
     parse,
-    spell,
 )
 
 EXTENTS = st.integers(1, MAX_EXTENT)
@@ -62,18 +62,18 @@ def test_what_is_no_problem_is_refused(text):
 )
 def test_every_problem_is_read_back(M, N, K, layout, batch, dtypes):
     problem = Problem(M, N, K, layout, batch, dtypes=dtypes)
-    assert parse(spell(problem)) == problem
+    assert parse(format_problem(problem)) == problem
 
 
 def test_what_goes_without_saying_is_not_written():
-    assert spell(Problem(1, 2, 3)) == "1,2,3"
-    assert spell(Problem(1, 2, 3, "NT", 4)) == "1,2,3,NT,x4"
-    assert spell(Problem(2, 2, 3, "NT", 4, True)) == "2,2,3,SYM,x4"
+    assert format_problem(Problem(1, 2, 3)) == "1,2,3"
+    assert format_problem(Problem(1, 2, 3, "NT", 4)) == "1,2,3,NT,x4"
+    assert format_problem(Problem(2, 2, 3, "NT", 4, True)) == "2,2,3,SYM,x4"
 
 
 def test_the_types_of_the_operands():
     problem = parse("1,2,3,NN,bf16xf32")
-    assert spell(problem.transposed) == "2,1,3,TT,f32xbf16"
+    assert format_problem(problem.transposed) == "2,1,3,TT,f32xbf16"
     assert as_data(problem)["dtypes"] == "bf16xf32" and "dtypes" not in as_data(Problem(1, 2, 3))
     with pytest.raises(ShapeError, match="so it has A's type, got bf16xf32"):
         parse("2,2,3,SYM,bf16xf32")

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from fastsgemm import rungs
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.database_entries import GENERIC, Content, HandPicked, place
+from fastsgemm.heuristics.database_entries import GENERIC, Content, HandPicked, sort_key
 from fastsgemm.jit import source
 from fastsgemm.rungs import Rung
 
@@ -33,7 +33,7 @@ def with_record(shipped: Content, rung: Rung, why: str) -> Content:
     assert shipped.shared_limit is not None  # the least of all architectures
     rung.check(config, shipped.shared_limit)
     record = HandPicked(rung=rung.name, device=None, written=None, constants=config.constants, source=why)
-    others = (one for one in shipped.records if place(one) != place(record))
+    others = (one for one in shipped.records if sort_key(one) != sort_key(record))
     return structs.replace(shipped, records=(*others, record))
 
 

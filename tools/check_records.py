@@ -24,7 +24,7 @@ from fastsgemm import private_files, strict_json
 from fastsgemm.errors import RecordError
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.curve_fit import with_numbers
-from fastsgemm.heuristics.database_entries import LISTS, place
+from fastsgemm.heuristics.database_entries import LISTS, sort_key
 from fastsgemm.progress import show
 
 _MOST_BYTES = 64 * 1024 * 1024  # of a file, which somebody else may have written
@@ -65,7 +65,7 @@ def faults_of_file(text: str, arch: str) -> list[str]:
         for one in fitted
         if one.numbers != with_numbers(one).numbers
     ]
-    places = [*map(place, (*records, *content.rates))]
+    places = [*map(sort_key, (*records, *content.rates))]
     wrong += [f"more than one entry for {one}" for one in dict.fromkeys(places) if places.count(one) > 1]
     entered = len(content.evidence) + len(content.candidates)
     if text.count("\n{") != entered + sum(one.key in LISTS for one in content.unread):

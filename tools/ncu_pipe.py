@@ -77,9 +77,9 @@ def on_device(folder: Path) -> None:
             taken = work()
             if isinstance(taken, str):
                 raise RuntimeError(taken)
-        device.succeed("starting the profiler", driver.cuProfilerStart())
+        device.check_driver("starting the profiler", driver.cuProfilerStart())
         work()
-        device.succeed("stopping the profiler", driver.cuProfilerStop())
+        device.check_driver("stopping the profiler", driver.cuProfilerStop())
 
     for layout in LAYOUTS:
         problem = Problem(SIZE, SIZE, SIZE, layout)

@@ -34,7 +34,7 @@ from fastsgemm.geometry.variants import dense_operands
 from fastsgemm.heuristics.choice import choose, choose_config
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.jit import compiler, source
-from fastsgemm.problem import LAYOUTS, Problem, parse, spell
+from fastsgemm.problem import LAYOUTS, Problem, format_problem, parse
 from fastsgemm.request import resolve
 from fastsgemm.tuning import evaluator
 
@@ -174,7 +174,7 @@ def look(problem: Problem, nvdisasm: str) -> tuple[Data, list[str]]:
     job = evaluator.job_of(ARCH, choice.rung, choice.config, problem)
     text = source.rung_spec(job.rung, job.config, job.variant).text
     loop, resources = compiled_loop(text, job.rung.kernel, ARCH, nvdisasm)
-    about = {"problem": spell(problem), "layout": problem.layout, "constants": choice.config.constants}
+    about = {"problem": format_problem(problem), "layout": problem.layout, "constants": choice.config.constants}
     return about | count(loop) | resources, loop
 
 
@@ -186,7 +186,7 @@ def look_fp16x3(nvdisasm: str) -> Data:
     text = source.with_constants(file, source.defaults(file) | config.compiled | {"VEC_C": 4})
     target = source.target(file, ARCH)
     loop, resources = compiled_loop(text, rungs.kernel_name(file), target, nvdisasm, TENSOR)
-    about = {"arch": target, "problem": spell(TYPICAL[0]), "constants": config.compiled}
+    about = {"arch": target, "problem": format_problem(TYPICAL[0]), "constants": config.compiled}
     return about | {"opcodes": dict(_opcodes(loop).most_common())} | resources
 
 

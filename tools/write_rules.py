@@ -18,7 +18,7 @@ from pathlib import Path
 import generated
 
 from fastsgemm import resources
-from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig, HalfConfig
+from fastsgemm.config import Config, F16DirectConfig, Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.config.constant import Constant
 from fastsgemm.config.rules import NAME
 from fastsgemm.jit import source
@@ -28,7 +28,7 @@ FAMILIES: dict[str, type[Config]] = {
     **{rung.file: rung.config for rung in (*IEEE, SKINNY_IN_ORDER)},
     "11_fp16x3.cu": Fp16x3Config,
     "11_fp16x3_mma.cu": Fp16x3MmaConfig,
-    "11_half.cu": HalfConfig,
+    "11_half.cu": F16DirectConfig,
 }
 _TILES = {"BM", "BN", "BK", "WM", "WN"}  # constants whose ranges a kernel checks
 _BETWEEN = re.compile(r"(?<=// rules:begin \(tools/write_rules\.py writes them\)\n).*?(?=// rules:end)", re.DOTALL)

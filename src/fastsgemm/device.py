@@ -17,10 +17,10 @@ from fastsgemm.driver import (
     LEGACY_STREAM,
     OUT_OF_MEMORY,
     PER_THREAD_STREAM,
+    check_driver,
     described,
     is_capturing,
     relaxed_capture,
-    succeed,
 )
 from fastsgemm.errors import DeviceError, DriverTooOldError, NoDriverError, NoNvrtcError
 from fastsgemm.gpu import Event, Gpu, Kernel, current
@@ -28,9 +28,30 @@ from fastsgemm.known_devices import named
 
 # fmt: off
 __all__ = [
-    "LEGACY_STREAM", "OUT_OF_MEMORY", "PER_THREAD_STREAM", "DeviceInfo", "DeviceTraits", "Event", "Gpu",
-    "Kernel", "current", "described", "driver_text", "gpus", "host_backend", "info_of", "is_capturing", "is_present",
-    "nvrtc_text", "nvrtc_version", "open_gpu", "ordinal", "probe", "relaxed_capture", "require_driver", "succeed",
+    "LEGACY_STREAM",
+    "OUT_OF_MEMORY",
+    "PER_THREAD_STREAM",
+    "DeviceInfo",
+    "DeviceTraits",
+    "Event",
+    "Gpu",
+    "Kernel",
+    "check_driver",
+    "current",
+    "described",
+    "driver_text",
+    "gpus",
+    "host_backend",
+    "info_of",
+    "is_capturing",
+    "is_present",
+    "nvrtc_text",
+    "nvrtc_version",
+    "open_gpu",
+    "ordinal",
+    "probe",
+    "relaxed_capture",
+    "require_driver",
 ]
 # fmt: on
 

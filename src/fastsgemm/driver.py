@@ -13,7 +13,7 @@ PER_THREAD_STREAM = 2  # CUDA's number for the default stream of each thread, of
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
-def succeed(what: str, answer: tuple[Any, ...]) -> None:
+def check_driver(what: str, answer: tuple[Any, ...]) -> None:
     """Raise `DeviceError` unless a call of the driver API succeeded."""
     if int(answer[0]) != 0:
         raise DeviceError(f"{what} failed: {answer[0].name}")
@@ -34,7 +34,7 @@ def device_at(ordinal: int) -> Any:
     from cuda.bindings import driver
 
     answer = driver.cuDeviceGet(ordinal)
-    succeed(f"asking for cuda:{ordinal}", answer)
+    check_driver(f"asking for cuda:{ordinal}", answer)
     return answer[1]
 
 
@@ -43,7 +43,7 @@ def attribute(which: Any, ordinal: int) -> int:
     from cuda.bindings import driver
 
     answer = driver.cuDeviceGetAttribute(which, device_at(ordinal))
-    succeed(f"asking cuda:{ordinal} for {which.name}", answer)
+    check_driver(f"asking cuda:{ordinal} for {which.name}", answer)
     return int(answer[1])
 
 
@@ -65,7 +65,7 @@ def relaxed_capture() -> Iterator[None]:
 
     relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     answer = driver.cuThreadExchangeStreamCaptureMode(relaxed)
-    succeed("relaxing the capture mode of this thread", answer)
+    check_driver("relaxing the capture mode of this thread", answer)
     try:
         yield
     finally:

@@ -17,11 +17,11 @@ from fastsgemm.driver import (
     LEGACY_STREAM,
     PER_THREAD_STREAM,
     attribute,
+    check_driver,
     described,
     device_at,
     is_capturing,
     relaxed_capture,
-    succeed,
 )
 from fastsgemm.errors import DeviceError, DeviceMismatchError
 
@@ -45,18 +45,18 @@ class Kernel:
         from cuda.bindings import driver
 
         answer = driver.cuLibraryLoadData(cubin, [], [], 0, [], [], 0)
-        succeed(f"loading {name} on {gpu.name}", answer)
+        check_driver(f"loading {name} on {gpu.name}", answer)
         self._library = answer[1]
         try:
             answer = driver.cuLibraryGetKernel(self._library, name.encode())
-            succeed(f"finding {name} in its machine code", answer)
+            check_driver(f"finding {name} in its machine code", answer)
             self.name = name  # the `extern "C"` name
             self.handle = answer[1]  # a CUkernel, which is launched in whatever context of the device is current
             self._device = device_at(gpu.ordinal)
             if shared_bytes:  # with the static shared memory it may be more than a block gets unasked
                 attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 what = f"asking {gpu.name} for {shared_bytes} bytes of shared memory (limit {gpu.shared_limit})"
-                succeed(what, driver.cuKernelSetAttribute(attribute, shared_bytes, self.handle, self._device))
+                check_driver(what, driver.cuKernelSetAttribute(attribute, shared_bytes, self.handle, self._device))
             self._function()  # else the driver would load it at the first launch, which may be in a capture
         except BaseException:
             self.unload()
@@ -67,7 +67,7 @@ class Kernel:
         from cuda.bindings import driver
 
         answer = driver.cuKernelGetFunction(self.handle)
-        succeed(f"loading {self.name}", answer)
+        check_driver(f"loading {self.name}", answer)
         return answer[1]
 
     def unload(self) -> None:
@@ -84,7 +84,7 @@ class Kernel:
 
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
         answer = driver.cuKernelGetAttribute(attribute, self.handle, self._device)
-        succeed(f"asking for the local memory of {self.name}", answer)
+        check_driver(f"asking for the local memory of {self.name}", answer)
         return int(answer[1])
 
     def blocks_per_sm(self, threads: int, shared_bytes: int) -> int:
@@ -92,7 +92,7 @@ class Kernel:
         from cuda.bindings import driver
 
         answer = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self._function(), threads, shared_bytes)
-        succeed(f"asking for the occupancy of {self.name}", answer)
+        check_driver(f"asking for the occupancy of {self.name}", answer)
         return int(answer[1])
 
 
@@ -105,7 +105,7 @@ class Event:
 
         with relaxed_capture():
             answer = driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
-            succeed("making an event", answer)
+            check_driver("making an event", answer)
             self._event, self._process = answer[1], os.getpid()
             self.record(handle)
 
@@ -125,7 +125,7 @@ class Event:
         """Move the event behind the work that is now on a stream."""
         from cuda.bindings import driver
 
-        succeed("recording an event", driver.cuEventRecord(self._event, handle))
+        check_driver("recording an event", driver.cuEventRecord(self._event, handle))
 
     @property
     def is_done(self) -> bool:
@@ -140,13 +140,13 @@ class Event:
         from cuda.bindings import driver
 
         with relaxed_capture():
-            succeed("waiting for an event", driver.cuEventSynchronize(self._event))
+            check_driver("waiting for an event", driver.cuEventSynchronize(self._event))
 
     def hold_back(self, handle: int) -> None:
         """Let later work on a stream wait for the event."""
         from cuda.bindings import driver
 
-        succeed("letting a stream wait for an event", driver.cuStreamWaitEvent(handle, self._event, 0))
+        check_driver("letting a stream wait for an event", driver.cuStreamWaitEvent(handle, self._event, 0))
 
 
 class Gpu:
@@ -162,12 +162,12 @@ class Gpu:
         self.ordinal = ordinal  # CUDA's number of the device
         self._device = device_at(ordinal)
         answer = driver.cuDevicePrimaryCtxRetain(self._device)
-        succeed(f"opening cuda:{ordinal}", answer)
+        check_driver(f"opening cuda:{ordinal}", answer)
         self.context = answer[1]
         # Where nothing is current, CUDA's runtime takes the first device; making another one current would change
         # PyTorch's current device.
         if ordinal == 0 and int(driver.cuCtxGetCurrent()[1]) == 0:
-            succeed(f"opening cuda:{ordinal}", driver.cuCtxSetCurrent(self.context))
+            check_driver(f"opening cuda:{ordinal}", driver.cuCtxSetCurrent(self.context))
         self.name, self.arch = described(ordinal)
         limit = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
         self.shared_limit = attribute(limit, ordinal)  # bytes
@@ -252,7 +252,7 @@ class Gpu:
         from cuda.bindings import driver
 
         answer = driver.cuStreamGetCtx(handle)
-        succeed(f"asking for the device of stream {handle:#x}", answer)
+        check_driver(f"asking for the device of stream {handle:#x}", answer)
         if answer[1] != self.context:
             self._push(answer[1])
             try:
@@ -308,10 +308,10 @@ class Gpu:
         with relaxed_capture():
             for trim in (True, False):
                 answer = driver.cuMemPoolGetAttribute(self.pool, reserved)
-                succeed("asking for the size of the memory pool", answer)
+                check_driver("asking for the size of the memory pool", answer)
                 sizes.append(int(answer[1]))
                 if trim:
-                    succeed("trimming the memory pool", driver.cuMemPoolTrimTo(self.pool, 0))
+                    check_driver("trimming the memory pool", driver.cuMemPoolTrimTo(self.pool, 0))
         return max(0, sizes[0] - sizes[1])
 
     def keep_alive(self, handle: int, objects: Any) -> None:
@@ -384,12 +384,12 @@ def _make_pool(ordinal: int) -> Any:
     answer = driver.cuMemPoolCreate(properties)
     if int(answer[0]) == int(driver.CUresult.CUDA_ERROR_NOT_SUPPORTED):
         return None
-    succeed(f"making a memory pool on cuda:{ordinal}", answer)
+    check_driver(f"making a memory pool on cuda:{ordinal}", answer)
     which, everything = driver.CUmemPool_attribute, driver.cuuint64_t(2**64 - 1)
     keeping = driver.cuMemPoolSetAttribute(answer[1], which.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, everything)
-    succeed("letting the memory pool keep what is freed", keeping)
+    check_driver("letting the memory pool keep what is freed", keeping)
     apart = driver.cuMemPoolSetAttribute(answer[1], which.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0)
-    succeed("keeping streams of the memory pool independent", apart)
+    check_driver("keeping streams of the memory pool independent", apart)
     return answer[1]
 
 
@@ -398,7 +398,7 @@ def _make_stream() -> int:
     from cuda.bindings import driver
 
     answer = driver.cuStreamCreate(int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
-    succeed("making a stream", answer)
+    check_driver("making a stream", answer)
     return int(answer[1])
 
 

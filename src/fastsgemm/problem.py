@@ -131,7 +131,7 @@ def dtypes_of(text: Any) -> Dtypes:
 def require_float32(problem: Problem, what: str) -> None:
     """Raise `ShapeError` for a problem of 16-bit operands; `what` begins the message."""
     if not problem.dtypes.are_float32:
-        raise ShapeError(f"{what} takes float32 operands, got {spell(problem)}")
+        raise ShapeError(f"{what} takes float32 operands, got {format_problem(problem)}")
 
 
 def checked(problem: Problem) -> Problem:
@@ -172,7 +172,7 @@ def octaves(one: Problem, other: Problem) -> float:
     return sum(abs(math.log2(max(1, a) / max(1, b))) for a, b in pairs)
 
 
-def spell(problem: Problem) -> str:
+def format_problem(problem: Problem) -> str:
     """Return `problem` as `parse` reads it; NN goes without saying, and so does one product."""
     suffix = "" if problem.word == "NN" else f",{problem.word}"
     suffix += "" if problem.dtypes.are_float32 else f",{problem.dtypes}"

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fastsgemm import arguments, rungs
-from fastsgemm.config import Config, Fp16x3Config, Fp16x3MmaConfig, HalfConfig
+from fastsgemm.config import Config, F16DirectConfig, Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.errors import ConfigError
 from fastsgemm.problem import Problem, Sym
 from fastsgemm.rungs import PRECISIONS, Rung
@@ -97,7 +97,7 @@ def resolve(
     if config is not None and not isinstance(config, Config):
         such = f", such as the {rung.config.__name__} of rung {rung.name}" if rung else ""
         raise ConfigError(f"config must be a fastsgemm.Config{such}, got {type(config).__name__}")
-    if rung is None and isinstance(config, Fp16x3Config | Fp16x3MmaConfig | HalfConfig):
+    if rung is None and isinstance(config, Fp16x3Config | Fp16x3MmaConfig | F16DirectConfig):
         rung = rungs.find("fp16x3")
     in_order, symmetric = arguments.switch("batch_invariant", batch_invariant), arguments.switch("symmetric", symmetric)
     halves = precision is not None or in_order

@@ -35,7 +35,7 @@ from fastsgemm.measure.problem_sets import Sample  # noqa: E402
 from fastsgemm.measure.reference import largest_error  # noqa: E402
 from fastsgemm.measure.stopwatch import Stopwatch  # noqa: E402
 from fastsgemm.measure.versus import compile_ahead, errors_against_float64  # noqa: E402
-from fastsgemm.problem import Problem, as_data, spell  # noqa: E402
+from fastsgemm.problem import Problem, as_data, format_problem  # noqa: E402
 from fastsgemm.tuning import first_use  # noqa: E402
 
 Work = Callable[[], object]
@@ -197,7 +197,7 @@ def row(torch: Any, lt: CublasLt, stopwatch: Any, problem: Problem, seconds: flo
     configs = lt.works(a, b, c)
     tried = first_pass(configs, is_right, stopwatch, seconds)
     if not (tried and all(map(is_right, beside))):
-        raise ValueError(f"{spell(problem)}: a result is wrong, or cublasLt has no algorithm")
+        raise ValueError(f"{format_problem(problem)}: a result is wrong, or cublasLt has no algorithm")
     final = [*beside, *(work for _, work in tried[:FINAL])]
     cublas_ms, ms, *lt_ms = stopwatch.medians(final, SECONDS, FLUSHES)
     found = {"cublas_ms": cublas_ms, "lt_ms": min(lt_ms), "ms": ms, "configs": len(configs)}
@@ -206,7 +206,7 @@ def row(torch: Any, lt: CublasLt, stopwatch: Any, problem: Problem, seconds: flo
 
 def line(row: dict[str, Any]) -> str:
     """Return a row as it is printed: times in microseconds, and the speed of `sgemm` relative to both others."""
-    problem = spell(Problem(row["M"], row["N"], row["K"], row["layout"]))
+    problem = format_problem(Problem(row["M"], row["N"], row["K"], row["layout"]))
     cublas_ms, lt_ms, ms = row["cublas_ms"], row["lt_ms"], row["ms"]
     times = f"{1e3 * cublas_ms:10.1f}{1e3 * lt_ms:10.1f}{1e3 * ms:10.1f}{cublas_ms / ms:8.2f}{lt_ms / ms:8.2f}"
     return f"{problem:20}{times}{len(row['first_pass_ms']):8} of {row['configs']}"

@@ -45,7 +45,7 @@ def wanted(content: Content, path: Path | None) -> dict[tuple[str, int], list[Co
 
 def measured(path: Path | None) -> Content:
     """Return the shipped content of this device's architecture with new curves."""
-    with tuner.evaluating(device.open_gpu(0)) as evaluator, tuner.alone(evaluator.device):
+    with tuner.evaluating(device.open_gpu(0)) as evaluator, tuner.exclusive_lock(evaluator.device):
         shipped = database.shipped(evaluator.device.arch)
         outcome, bar = Outcome(evaluator.device, evaluator.tools), Bar()
         with Checkpoint(None, {}) as checkpoint:

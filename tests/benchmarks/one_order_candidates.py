@@ -26,7 +26,7 @@ from fastsgemm.geometry import variants
 from fastsgemm.heuristics.choice import choose
 from fastsgemm.measure import suite
 from fastsgemm.measure.stopwatch import Stopwatch
-from fastsgemm.problem import Problem, spell
+from fastsgemm.problem import Problem, format_problem
 from fastsgemm.progress import Bar
 from fastsgemm.request import PLAIN, resolve
 from fastsgemm.tuning import first_use
@@ -161,7 +161,9 @@ def show(torch, stopwatch, problem: Problem, old: Config, configs: list[Config])
     times = stopwatch.medians(works, SECONDS)
     cublas, default, before = times[:3]
     ratio = f"{cublas / before:.2f} x cuBLAS"
-    print(f"\n{spell(problem)}: cuBLAS {cublas:.4f} ms, default {default:.4f}, old {before:.4f}, {ratio}: {old}")
+    print(
+        f"\n{format_problem(problem)}: cuBLAS {cublas:.4f} ms, default {default:.4f}, old {before:.4f}, {ratio}: {old}"
+    )
     found = sorted(zip(times[3:], configs, same[1:], strict=True), key=lambda each: each[0])
     for ms, config, equal in found[:SHOWN]:
         print(f"  {ms:.4f} ms  {cublas / ms:.2f} x cuBLAS  bits {'yes' if equal else 'NO'}  {config}")

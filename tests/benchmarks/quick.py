@@ -19,7 +19,7 @@ from typing import Any
 from fastsgemm import device
 from fastsgemm.config import Config
 from fastsgemm.heuristics.choice import choose_config
-from fastsgemm.problem import spell
+from fastsgemm.problem import format_problem
 from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import tuner
@@ -46,7 +46,7 @@ def run() -> dict[str, Any]:
             times: dict[Config, float] = {}
             for rung, configs in of_rung.items():
                 times |= sweep.search(problem, rung, configs, "quick", EFFORT).times
-            rows.append({"problem": spell(problem), "speed": times[shipped.config] / times[quick.config]})
+            rows.append({"problem": format_problem(problem), "speed": times[shipped.config] / times[quick.config]})
     return {
         "device": evaluator.device.name,
         "seconds": seconds,

@@ -23,10 +23,10 @@ from fastsgemm.config import Config
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import cost_model, database, partial_accumulators
+from fastsgemm.heuristics.alternatives import Search
 from fastsgemm.heuristics.choice import choose_config
-from fastsgemm.heuristics.knowledge import knowledge
-from fastsgemm.heuristics.ways import Search
-from fastsgemm.problem import Problem, spell
+from fastsgemm.heuristics.device_database import device_database
+from fastsgemm.problem import Problem, format_problem
 from fastsgemm.progress import Bar
 from fastsgemm.request import Request
 from fastsgemm.rungs import Rung
@@ -88,10 +88,10 @@ def measure(sweep: Sweep, rungs: list[Rung], problem: Problem, configs: dict[Run
         final |= sweep.search(problem, rung, of_it, "final", FINAL).times if of_it else {}
     times |= final
     best = min(final, key=final.__getitem__)
-    searches = (Search(knowledge(device_info), Request(rung)) for rung in rungs)
+    searches = (Search(device_database(device_info), Request(rung)) for rung in rungs)
     predicted = {one.config: one.ms for search in searches for one in search.ranking(problem)}
     return {
-        "problem": spell(problem),
+        "problem": format_problem(problem),
         "rung": choice.rung.name,
         "rule": choice.rule,
         "regret": times[choice.config] / times[best] - 1.0,
@@ -108,7 +108,7 @@ def measure(sweep: Sweep, rungs: list[Rung], problem: Problem, configs: dict[Run
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     chosen = [rungs.find(arguments.rung)] if arguments.rung else list(rungs.DEFAULTS)
-    with tuner.evaluating(device.open_gpu(0)) as evaluator, tuner.alone(evaluator.device):
+    with tuner.evaluating(device.open_gpu(0)) as evaluator, tuner.exclusive_lock(evaluator.device):
         content = database.load(evaluator.device.arch)
         configs = {rung: [curve.config for curve in content.curves if curve.rung == rung.name] for rung in chosen}
         if arguments.whole:

@@ -7,7 +7,7 @@ from fastsgemm import sgemm
 from fastsgemm.call import arrays
 from fastsgemm.call.arrays.library import BFLOAT16, host_dtype
 from fastsgemm.call.product import plan_of
-from fastsgemm.config import HalfConfig
+from fastsgemm.config import F16DirectConfig
 from fastsgemm.errors import ConfigError, DTypeError, OverlapError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Meta
@@ -165,7 +165,7 @@ def test_a_weight_that_was_split_is_read_as_it_lies_where_it_can_be(before, stri
 @pytest.mark.parametrize("of_a", [DType.BF16, DType.F32])
 def test_lines_that_a_tensor_map_describes_are_read_as_they_lie(shape, strides, direct, of_a):
     a, b = Meta(shape, strides, of_a), Meta((2048, 1024), (1, 2048), DType.BF16)
-    request = resolve("fp16x3", HalfConfig(64, 32, 6), precision="fp16x3")
+    request = resolve("fp16x3", F16DirectConfig(64, 32, 6), precision="fp16x3")
     c = Meta((shape[0], 1024), (1024, 1))
     if of_a is DType.F32 and strides[0] == 2052:
         direct = True  # of 16 bytes

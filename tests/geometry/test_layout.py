@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastsgemm.geometry import layout
-from fastsgemm.geometry.layout import Meta, Stored
+from fastsgemm.geometry.layout import LeadingDimension, Meta
 
 extents = st.integers(0, 6)
 shapes = st.tuples(extents, extents)
@@ -36,25 +36,25 @@ def test_stored_is_what_the_kernel_reads_or_nothing_the_kernel_could_read(shape,
     if how is not None:
         assert addresses_stored(shape, how) == addresses(shape, strides)
     else:
-        readable = [Stored(trans, ld) for trans in (False, True) for ld in range(-13, 14)]
+        readable = [LeadingDimension(trans, ld) for trans in (False, True) for ld in range(-13, 14)]
         assert all(addresses_stored(shape, how) != addresses(shape, strides) for how in readable)
 
 
 @pytest.mark.parametrize(
     ("shape", "strides", "expected"),
     [
-        ((3, 5), (5, 1), Stored(False, 5)),
-        ((3, 5), (8, 1), Stored(False, 8)),
-        ((3, 5), (1, 3), Stored(True, 3)),
-        ((3, 5), (-5, 1), Stored(False, -5)),
-        ((3, 5), (0, 1), Stored(False, 0)),
+        ((3, 5), (5, 1), LeadingDimension(False, 5)),
+        ((3, 5), (8, 1), LeadingDimension(False, 8)),
+        ((3, 5), (1, 3), LeadingDimension(True, 3)),
+        ((3, 5), (-5, 1), LeadingDimension(False, -5)),
+        ((3, 5), (0, 1), LeadingDimension(False, 0)),
         ((3, 5), (10, 2), None),
         ((3, 5), (5, -1), None),
-        ((3, 5), (1, 0), Stored(True, 0)),
-        ((1, 5), (99, 1), Stored(False, 0)),
-        ((1, 5), (99, 7), Stored(True, 7)),
-        ((5, 1), (7, 99), Stored(False, 7)),
-        ((5, 1), (1, 99), Stored(True, 0)),
+        ((3, 5), (1, 0), LeadingDimension(True, 0)),
+        ((1, 5), (99, 1), LeadingDimension(False, 0)),
+        ((1, 5), (99, 7), LeadingDimension(True, 7)),
+        ((5, 1), (7, 99), LeadingDimension(False, 7)),
+        ((5, 1), (1, 99), LeadingDimension(True, 0)),
     ],
 )
 def test_stored_by_example(shape, strides, expected):

@@ -1,6 +1,6 @@
 """Matrices that lie somewhere: parts and copies of them."""
 
-from fastsgemm.geometry.layout import Stored
+from fastsgemm.geometry.layout import LeadingDimension
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 
 A, WORKSPACE = Address(Base.A), Address(Base.WORKSPACE, 512)
@@ -10,7 +10,7 @@ def test_the_parts_of_a_batch_lie_where_its_strides_say():
     batch = Matrix(A, (2, 3, 4, 5), (100, 30, 7, 1), 4)
     assert (batch.extents, batch.steps, batch.rows_and_columns) == ((2, 3), (100, 30), (4, 5))
     one = batch.at((1, 2))
-    assert one == Matrix(Address(Base.A, 640), (4, 5), (7, 1), 4) and one.stored == Stored(False, 7)
+    assert one == Matrix(Address(Base.A, 640), (4, 5), (7, 1), 4) and one.stored == LeadingDimension(False, 7)
     assert batch.block((1, 2), (3, 3)) == Matrix(Address(Base.A, 36), (2, 3, 3, 3), (100, 30, 7, 1), 8)
     assert batch.transposed.strides == (100, 30, 1, 7) and batch.at(()) is batch
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fastsgemm.config import BlockConfig, PipelinedConfig, SharedTileConfig, SkinnyConfig, SkinnyInOrderConfig
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
-from fastsgemm.geometry.layout import Stored
+from fastsgemm.geometry.layout import LeadingDimension
 from fastsgemm.geometry.matrix import Address, Base, Matrix, Operand
 from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.rungs import IEEE, SKINNY_IN_ORDER, find
@@ -42,7 +42,7 @@ def stored_matrices(draw, rows, columns, written=False):
     ld = draw(st.sampled_from([pitch, -pitch] if written else [pitch, -pitch, 0]))
     low = min(0, ld * (lines - 1)) if lines else 0
     size = abs(ld) * max(lines - 1, 0) + length + 3
-    return Stored(trans, ld), -low, size
+    return LeadingDimension(trans, ld), -low, size
 
 
 @st.composite
@@ -53,7 +53,7 @@ def problems(draw):
 
 
 def view(memory, shape, how, first):
-    """The matrix as NumPy sees it: an independent statement of what `Stored` means."""
+    """The matrix as NumPy sees it: an independent statement of what `LeadingDimension` means."""
     strides = (1, how.ld) if how.trans else (how.ld, 1)
     return np.lib.stride_tricks.as_strided(memory[first:], shape, [8 * stride for stride in strides])
 
@@ -90,7 +90,8 @@ def test_the_planned_call_writes_the_product_and_nothing_else(rung, problem):
 )  # fmt: skip
 def test_a_column_major_c_swaps_and_transposes_the_operands(layouts, swap_ab, expected):
     a, b, c = (
-        Operand(shape, Stored(how == "C", 100)) for shape, how in zip([(3, 5), (5, 7), (3, 7)], layouts, strict=True)
+        Operand(shape, LeadingDimension(how == "C", 100))
+        for shape, how in zip([(3, 5), (5, 7), (3, 7)], layouts, strict=True)
     )
     call = variants.call_for(a, b, c)
     assert call.swap_ab is swap_ab
@@ -100,7 +101,7 @@ def test_a_column_major_c_swaps_and_transposes_the_operands(layouts, swap_ab, ex
 
 
 def test_vector_widths_are_those_of_the_kernels_operands():
-    aligned, odd = Operand((8, 8), Stored(False, 8)), Operand((8, 8), Stored(False, 9))
+    aligned, odd = Operand((8, 8), LeadingDimension(False, 8)), Operand((8, 8), LeadingDimension(False, 9))
     straight = variants.call_for(odd, aligned, aligned).variant
     assert (straight.vec_a, straight.vec_b, straight.vec_c) == (1, 4, 4)
     swap_ab = variants.call_for(odd, aligned, aligned.transposed).variant
@@ -108,7 +109,7 @@ def test_vector_widths_are_those_of_the_kernels_operands():
 
 
 def test_pairs_are_for_rung_9_and_for_what_it_reads():
-    pairs = Operand((66, 66), Stored(False, 66))
+    pairs = Operand((66, 66), LeadingDimension(False, 66))
     call = variants.call_for(pairs, pairs, pairs)
     assert pairs.width == 2
     for rung in IEEE:
@@ -118,14 +119,14 @@ def test_pairs_are_for_rung_9_and_for_what_it_reads():
 
 
 def test_a_misaligned_address_is_read_float_by_float():
-    assert Operand((8, 8), Stored(False, 8), misalignment=8).width == 2
-    assert Operand((8, 8), Stored(False, 8), misalignment=4).width == 1
-    assert Operand((8, 8), Stored(False, 8), misalignment=4).transposed.width == 1
+    assert Operand((8, 8), LeadingDimension(False, 8), misalignment=8).width == 2
+    assert Operand((8, 8), LeadingDimension(False, 8), misalignment=4).width == 1
+    assert Operand((8, 8), LeadingDimension(False, 8), misalignment=4).transposed.width == 1
 
 
 @pytest.mark.parametrize("rung", IEEE, ids=str)
 def test_rungs_that_do_not_vectorise_have_one_kernel_for_all_alignments(rung):
-    aligned = Operand((8, 8), Stored(True, 8))
+    aligned = Operand((8, 8), LeadingDimension(True, 8))
     variant = variants.variant_for(
         rung, variants.call_for(aligned, aligned, aligned.transposed), SharedTileConfig(8, 8, 8), 16
     )
@@ -194,7 +195,7 @@ def test_every_part_has_blocks_of_its_own():
 
 def dense_call(M, N, K, ldc=None):
     shapes = ((M, K), K), ((K, N), N), ((M, N), ldc or N)
-    return variants.call_for(*(Operand(shape, Stored(False, ld)) for shape, ld in shapes))
+    return variants.call_for(*(Operand(shape, LeadingDimension(False, ld)) for shape, ld in shapes))
 
 
 @pytest.mark.parametrize(("M", "N", "guard"), [(32, 64, False), (31, 64, True), (32, 63, True), (1, 1, True)])
@@ -246,8 +247,8 @@ def source_of(M, N, strides, misalignment=0):
 )
 def test_a_source_goes_with_c_through_every_swap(rung, M, N, trans_c, strides, width):
     """It is read in vectors along the lines of C in memory."""
-    a, b = Operand((M, 16), Stored(False, 16)), Operand((16, N), Stored(False, N))
-    c, source = Operand((M, N), Stored(trans_c, M if trans_c else N)), source_of(M, N, strides)
+    a, b = Operand((M, 16), LeadingDimension(False, 16)), Operand((16, N), LeadingDimension(False, N))
+    c, source = Operand((M, N), LeadingDimension(trans_c, M if trans_c else N)), source_of(M, N, strides)
     call = variants.call_with_swap_ab(rung, variants.call_for(a, b, c, source=source))
     assert call.source == (source.transposed if call.swap_ab else source)
     whole, divided = tiled(8, 8, 8, 1), tiled(8, 8, 8, 2)
@@ -256,18 +257,21 @@ def test_a_source_goes_with_c_through_every_swap(rung, M, N, trans_c, strides, w
 
 
 def test_a_source_is_read_no_wider_than_c_is_stored():
-    c = Operand((64, 64), Stored(False, 65))
-    a, b = Operand((64, 8), Stored(False, 8)), Operand((8, 64), Stored(False, 64))
+    c = Operand((64, 64), LeadingDimension(False, 65))
+    a, b = Operand((64, 8), LeadingDimension(False, 8)), Operand((8, 64), LeadingDimension(False, 64))
     call = variants.call_for(a, b, c, source=source_of(64, 64, (0, 1)))
     assert variants.variant_for(find("pipelined"), call, tiled(8, 8, 8), 16).source == 1
 
 
 def test_a_rung_that_stores_single_elements_has_one_kernel_for_every_alignment_of_c():
     config = SkinnyInOrderConfig(BM=1, BN=16, BK=16, WARPS=1, STAGES=2)
-    a, b = Operand((1, 2048), Stored(False, 2048)), Operand((2048, 64), Stored(False, 64))
+    a, b = Operand((1, 2048), LeadingDimension(False, 2048)), Operand((2048, 64), LeadingDimension(False, 64))
     found = {
         variants.variant_for(
-            SKINNY_IN_ORDER, variants.call_for(a, b, Operand((1, 64), Stored(False, 64), at), source=source), config, 16
+            SKINNY_IN_ORDER,
+            variants.call_for(a, b, Operand((1, 64), LeadingDimension(False, 64), at), source=source),
+            config,
+            16,
         )
         for at in (0, 4)
         for source in (source_of(1, 64, (0, 1)), source_of(1, 64, (0, 1), misalignment=4))
@@ -296,8 +300,8 @@ def test_only_rung_10_swaps_a_and_b_for_few_columns():
 
 
 def test_a_call_with_swap_ab_takes_each_operand_with_its_own_width_and_place():
-    odd, aligned = Operand((64, 16), Stored(False, 17)), Operand((16, 8), Stored(False, 8))
-    call = variants.call_for(odd, aligned, Operand((64, 8), Stored(False, 12)))
+    odd, aligned = Operand((64, 16), LeadingDimension(False, 17)), Operand((16, 8), LeadingDimension(False, 8))
+    call = variants.call_for(odd, aligned, Operand((64, 8), LeadingDimension(False, 12)))
     swapped = variants.call_with_swap_ab(find("skinny"), call)
     assert (call.swap_ab, swapped.swap_ab) == (False, True)
     assert (swapped.lda, swapped.ldb, swapped.ldc) == (8, 17, 12)
@@ -353,13 +357,15 @@ def test_a_dense_call_is_looked_up_as_the_problem_that_it_computes(problem):
 def lying(rows, columns):
     """Yield operands of this shape in dense and padded lines, aligned and not."""
     for trans, padding, misalignment in product((False, True), (0, 1, 2), (0, 8)):
-        yield Operand((rows, columns), Stored(trans, (rows if trans else columns) + padding), misalignment)
+        yield Operand((rows, columns), LeadingDimension(trans, (rows if trans else columns) + padding), misalignment)
 
 
 @pytest.mark.parametrize("shape", [(4, 8, 12), (6, 7, 8), (7, 6, 5)], ids=str)
 def test_a_product_is_looked_up_as_the_nearest_one_with_its_loads(shape):
     M, N, K = shape
-    for a, b, c in product(lying(M, K), lying(K, N), (Operand((M, N), Stored(trans, 8)) for trans in (False, True))):
+    for a, b, c in product(
+        lying(M, K), lying(K, N), (Operand((M, N), LeadingDimension(trans, 8)) for trans in (False, True))
+    ):
         asked, variant = variants.call_for(a, b, c).problem, variants.call_for(a, b, c).variant
         found = variants.dense_problem(a, b, c)
         loads = {"M": [], "N": [], "K": []}  # of the operands whose lines run along this extent

@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 from msgspec import structs
 
-from fastsgemm import Fp16x3Config, HalfConfig, PipelinedConfig, SkinnyConfig, device, rungs, split
+from fastsgemm import F16DirectConfig, Fp16x3Config, PipelinedConfig, SkinnyConfig, device, rungs, split
 from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.call.arrays.library import BFLOAT16
 from fastsgemm.call.driver import multiply
@@ -58,13 +58,13 @@ WGMMA = [
 ]
 MMA = [Fp16x3MmaConfig(), Fp16x3MmaConfig(64, 64, 32, 32, STAGES=4, SPLIT_K=2)]
 HALF = [  # for operands as they lie, ragged, thin and of whole tiles; some with parts of K
-    HalfConfig(BM=64, BN=16, STAGES=20),
-    HalfConfig(BM=64, BN=64, STAGES=12, SPLIT_K=2),
-    HalfConfig(BM=128, BN=128, STAGES=6),
+    F16DirectConfig(BM=64, BN=16, STAGES=20),
+    F16DirectConfig(BM=64, BN=64, STAGES=12, SPLIT_K=2),
+    F16DirectConfig(BM=128, BN=128, STAGES=6),
 ]
 LYING = [(65, 130, 152), (5, 136, 296), (132, 70, 96)]
 NUMPY = {DType.F32: np.float32, DType.BF16: BFLOAT16, DType.F16: np.float16}
-AS_THEY_LIE = ("bf16xbf16", "f16xf16", "bf16xf32", "f32xbf16")
+UNPACKED = ("bf16xbf16", "f16xf16", "bf16xf32", "f32xbf16")
 SQUARES = [(65, 150), (136, 96), (7, 33)]  # for symmetric results: N and K
 SYMMETRIC = [
     replace(PIPELINED[3], BM=bm, BN=bn, WM=32, WN=32, TM=8, TN=4, SPLIT_K=parts)
@@ -161,9 +161,9 @@ def wrong_of_halves(gpu, values, layout, dtypes, config, precision):
 def ways_of_halves(gpu):
     """Config, layout, types and precision of products of 16-bit operands: as they lie, split, converted to float32."""
     kinds = fp16x3_rates.kinds_of(gpu.arch) if heuristics.supported(gpu.arch) else ()
-    ways = [(config, "NT", pair, "fp16x3") for config in HALF for pair in AS_THEY_LIE if HalfConfig in kinds]
-    ways += [(None, layout, pair, "fp16x3") for layout in LAYOUTS for pair in DTYPES if kinds]
-    return [*ways, *((None, layout, pair, "ieee") for layout in LAYOUTS for pair in DTYPES)]
+    alternatives = [(config, "NT", pair, "fp16x3") for config in HALF for pair in UNPACKED if F16DirectConfig in kinds]
+    alternatives += [(None, layout, pair, "fp16x3") for layout in LAYOUTS for pair in DTYPES if kinds]
+    return [*alternatives, *((None, layout, pair, "ieee") for layout in LAYOUTS for pair in DTYPES)]
 
 
 def fp16x3_configs(gpu):
@@ -215,8 +215,8 @@ def faults_of_triangles(gpu, generator):
 
 def faults_of_fp16x3(gpu, generator):
     """Yield what is wrong with a product of rung 11, with and without operands that were split before."""
-    ways = list(zip(LAYOUTS, 2 * ALPHA_BETA, ("", "A", "B", "AB"), strict=True))
-    for config, shape, (layout, (alpha, beta), presplit) in product(fp16x3_configs(gpu), FP16X3, ways):
+    alternatives = list(zip(LAYOUTS, 2 * ALPHA_BETA, ("", "A", "B", "AB"), strict=True))
+    for config, shape, (layout, (alpha, beta), presplit) in product(fp16x3_configs(gpu), FP16X3, alternatives):
         values = with_exceptions(shape, generator)
         if wrong(gpu, values, layout, alpha, beta, rungs.find("fp16x3"), config, presplit):
             yield f"fp16x3 {config!r} {shape} {layout} alpha {alpha} beta {beta} {presplit} split before"

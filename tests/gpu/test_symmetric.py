@@ -249,9 +249,9 @@ def test_a_transpose_that_something_lies_before_or_watches(torch):
         x.data = x.data + 1
         return view
 
-    ways = lambda x: x.mT, lambda x: Reversed.apply(x).mT, hooked, moved, lambda x: torch._neg_view(x.mT)
+    alternatives = lambda x: x.mT, lambda x: Reversed.apply(x).mT, hooked, moved, lambda x: torch._neg_view(x.mT)
     gradient = drawn(torch, 130, 130, seed=3)
-    for way in ways:
+    for way in alternatives:
         x, y = (drawn(torch, 130, 70).requires_grad_() for _ in range(2))
         view = way(x)
         found = sgemm(x, view)

@@ -11,10 +11,10 @@ from fastsgemm.config import SEGMENT, PipelinedConfig, SkinnyInOrderConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError, PrecisionError
 from fastsgemm.heuristics import database
+from fastsgemm.heuristics.alternatives import Search
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED
 from fastsgemm.heuristics.database_entries import Content, points_of
-from fastsgemm.heuristics.knowledge import knowledge
-from fastsgemm.heuristics.ways import Search
+from fastsgemm.heuristics.device_database import device_database
 from fastsgemm.problem import Problem
 from fastsgemm.request import Request
 
@@ -24,7 +24,7 @@ SLICED = PipelinedConfig(32, 32, 64, 4, 4, 16, 32, 1, SLICED_K=4)
 
 
 def pick(device, problem, rung=None):
-    return Search(knowledge(device), Request(rung, batch_invariant=True)).pick(problem)
+    return Search(device_database(device), Request(rung, batch_invariant=True)).pick(problem)
 
 
 def file_of(choice, arch="sm_90"):
@@ -32,7 +32,7 @@ def file_of(choice, arch="sm_90"):
 
 
 def options(device, problem):
-    return Search(knowledge(device), Request(None, batch_invariant=True)).ranking(problem)
+    return Search(device_database(device), Request(None, batch_invariant=True)).ranking(problem)
 
 
 def test_a_tuned_problem_gets_its_record():

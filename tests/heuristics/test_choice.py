@@ -9,11 +9,11 @@ from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError
 from fastsgemm.geometry.grid import MAX_BLOCKS
 from fastsgemm.heuristics import database
+from fastsgemm.heuristics.alternatives import Search
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED, choose_config
 from fastsgemm.heuristics.curve_problems import problems_of
 from fastsgemm.heuristics.database_entries import Content, HandPicked, Measured, Published, points_of
-from fastsgemm.heuristics.knowledge import Knowledge, knowledge, knows
-from fastsgemm.heuristics.ways import Search
+from fastsgemm.heuristics.device_database import DeviceDatabase, device_database, knows
 from fastsgemm.problem import Problem
 from fastsgemm.request import Request
 
@@ -71,7 +71,7 @@ def file_of(found):
 
 def options(problem=PROBLEM):
     """The configs with a predicted time, the quickest first."""
-    return [one.config for one in Search(knowledge(DEVICE), Request(RUNG)).ranking(problem)]
+    return [one.config for one in Search(device_database(DEVICE), Request(RUNG)).ranking(problem)]
 
 
 def test_a_tuned_problem_gets_its_record(shipped):
@@ -235,7 +235,7 @@ def test_the_second_question_reads_and_computes_nothing(shipped, monkeypatch):
     first = pick()
     with monkeypatch.context() as patch:
         patch.setattr(database, "load", None)
-        patch.setattr(Knowledge, "model", None)
+        patch.setattr(DeviceDatabase, "model", None)
         assert pick() is first
 
 

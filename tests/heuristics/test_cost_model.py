@@ -17,7 +17,7 @@ from fastsgemm.heuristics.curve_problems import problems_of
 from fastsgemm.heuristics.database_entries import points_of
 from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.products import Product
-from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, spell
+from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, format_problem
 from fastsgemm.rungs import RUNGS, find
 from fastsgemm.tuning.evaluator import job_of
 
@@ -349,7 +349,7 @@ def narrow_curve(full, ms):
 @pytest.mark.parametrize(
     "problem",
     [Problem(4, 4096, 4096), Problem(3, 50000, 1000), Problem(8, 8192, 8192, "NT"), Problem(1, 1024, 65536, "TT")],
-    ids=spell,
+    ids=format_problem,
 )
 def test_a_narrow_problem_is_predicted_from_a_row_of_tiles(full, problem):
     ms = narrow_machine(full)

@@ -12,7 +12,7 @@ from fastsgemm.heuristics import database, explanation, fp16x3
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.jit.source import helper_spec
-from fastsgemm.problem import Problem, spell
+from fastsgemm.problem import Problem, format_problem
 from fastsgemm.progress import Bar
 from fastsgemm.request import Request, resolve
 from fastsgemm.tuning import tuner
@@ -44,7 +44,7 @@ def test_generic_constants_are_explained(tuning_folder):
 
 def test_predictions_and_alternatives_are_shown(evaluator, data_folder):
     planned = plan_run(evaluator.device, rung="autotuned", quick=True)
-    outcome = tuner.carry_out(planned, evaluator, Bar(False), 1e9)
+    outcome = tuner.run_plan(planned, evaluator, Bar(False), 1e9)
     found = explained(evaluator.device, "autotuned", Problem(1111, 2222, 333, "TN"))
     text = str(found)
     assert len(outcome.curves) == len(database.candidates("autotuned", "quick"))
@@ -57,15 +57,15 @@ def test_predictions_and_alternatives_are_shown(evaluator, data_folder):
 
 def test_the_parts_of_k_are_shown(evaluator, data_folder):
     """Of the choice and of the alternatives, each with the division that it would have."""
-    tuner.carry_out(plan_run(evaluator.device, rung="pipelined", quick=True), evaluator, Bar(False), 1e9)
+    tuner.run_plan(plan_run(evaluator.device, rung="pipelined", quick=True), evaluator, Bar(False), 1e9)
     problem = Problem(65, 66, 65537)
     found = explained(evaluator.device, "pipelined", problem)
     text, config = str(found), found.choice.config
     assert found.choice.rule == PREDICTED and config.SPLIT_K > 1
     assert str(config) in text and f"SPLIT_K={config.SPLIT_K}" in text
     assert text.count("SPLIT_K=") == 1 + text.count("ms  as they lie: ")
-    assert found.ways[0].config == config
-    assert len(json.loads(json.dumps(found.json()))["ways"]) == len(found.ways)
+    assert found.alternatives[0].config == config
+    assert len(json.loads(json.dumps(found.json()))["ways"]) == len(found.alternatives)
 
 
 def test_as_json_it_is_plain_data():
@@ -99,7 +99,7 @@ def test_a_batch_fills_the_device_before_k_is_split():
 
 def test_a_tuned_batch_is_explained_and_another_size_is_not_taken_for_it(evaluator, data_folder):
     planned = plan_run(evaluator.device, ["64,64,64,NT,x512"], rung="pipelined", quick=True)
-    (found,) = tuner.carry_out(planned, evaluator, Bar(False)).tuned
+    (found,) = tuner.run_plan(planned, evaluator, Bar(False)).tuned
     assert found.problem == Problem(64, 64, 64, "NT", 512)
     for count, rule in ((512, EXACT), (511, PREDICTED), (1, PREDICTED)):
         problem = Problem(64, 64, 64, "NT", count)
@@ -164,7 +164,7 @@ def test_a_device_that_is_there_is_asked(monkeypatch, evaluator):
         Problem(4096, 4096, 4096),
         Problem(1, 4096, 4096),
     ],
-    ids=spell,
+    ids=format_problem,
 )
 def test_what_is_explained_is_what_a_call_launches(problem, precision):
     info = device_at("NVIDIA H200")
@@ -189,9 +189,9 @@ def test_packed_operands_and_other_ways_are_named():
     text, row = str(found), found.json()
     assert "packed     A and B first\n" in text and row["packed"] == ["A", "B"]
     assert found.choice.pick.ms < found.choice.ms  # with packing
-    names = [way.name for way in found.ways]
+    names = [way.name for way in found.alternatives]
     assert names[0] == "A and B packed" and "as they lie" in names
-    assert f"others     {found.ways[1].ms:.4g} ms  {names[1]}: pipelined " in text
+    assert f"others     {found.alternatives[1].ms:.4g} ms  {names[1]}: pipelined " in text
     assert f"time       {found.choice.ms:.4g} ms" in text and "(predicted)" in text
 
 
@@ -256,7 +256,7 @@ SHORTER_TIMES = {
 def test_why_a_way_with_a_shorter_time_is_not_chosen(why):
     *problem, symmetric = SHORTER_TIMES[why]
     found = explain(*problem, device="NVIDIA H200", symmetric=symmetric)
-    shorter = [way for way in found.ways if way.ms < found.choice.ms]
+    shorter = [way for way in found.alternatives if way.ms < found.choice.ms]
     reasons = {way["why_not"] for way in found.json()["ways"] if way["ms"] < found.choice.ms}
     assert shorter and why in reasons and f"{shorter[0].config} (" in str(found)
     assert not any(way["why_not"] for way in found.json()["ways"] if way["ms"] >= found.choice.ms)
@@ -264,8 +264,10 @@ def test_why_a_way_with_a_shorter_time_is_not_chosen(why):
 
 def test_each_shorter_time_has_a_reason():
     for M, N, K in itertools.product((1, 20, 100, 1000, 4096), (33, 512, 3000), (64, 1000, 8192)):
-        ways = explain(M, N, K, "NT", device="NVIDIA H200").json()["ways"]
-        assert not [way for way in ways if way["ms"] < ways[0]["ms"] and way["why_not"] in ("", "not compared")]
+        alternatives = explain(M, N, K, "NT", device="NVIDIA H200").json()["ways"]
+        assert not [
+            way for way in alternatives if way["ms"] < alternatives[0]["ms"] and way["why_not"] in ("", "not compared")
+        ]
 
 
 def test_a_rung_is_called_searched_where_it_can_be_tuned():

@@ -8,7 +8,7 @@ from fastsgemm.geometry.matrix import Operand
 from fastsgemm.geometry.variants import dense_operands
 from fastsgemm.heuristics import conversion
 from fastsgemm.heuristics.choice import PREDICTED, choose
-from fastsgemm.heuristics.knowledge import knowledge
+from fastsgemm.heuristics.device_database import device_database
 from fastsgemm.problem import parse
 from fastsgemm.request import of_call, resolve
 
@@ -34,7 +34,7 @@ def test_a_product_of_many_rows_is_converted_first_and_pays_for_it():
     whole, halved = chosen("4096,4096,4096,NT"), chosen("4096,4096,4096,NT,bf16xf32")
     assert halved.rung.name == "pipelined" and halved.config == whole.config
     a, _, _ = dense_operands(parse("4096,4096,4096,NT,bf16xf32"))
-    fitted = knowledge(halved_device()).fitted
+    fitted = device_database(halved_device()).fitted
     added = 0.0 if "A" in halved.packed else conversion.cast_ms(fitted, a, ())
     assert halved.ms == pytest.approx(whole.ms + added)
     odd = chosen("1000,1000,1000,NT,f32xf16")
@@ -48,7 +48,7 @@ def halved_device():
 
 
 def test_a_batch_that_shares_an_operand_converts_it_once():
-    fitted = knowledge(halved_device()).fitted
+    fitted = device_database(halved_device()).fitted
     a, _, _ = dense_operands(parse("64,64,64,bf16xf32,x8"))
     shared = Operand(a.shape, a.how, steps=(0,), dtype=a.dtype)
     moved = 6 * 64 * 64 / fitted.packing_bytes_per_ms
@@ -73,8 +73,8 @@ def test_the_operands_of_a_column_major_result_are_turned():
 def test_the_ways_are_listed_with_what_converting_adds(device):
     text = str(explain(8, 1024, 1024, "NT", device=device, dtypes="bf16xbf16"))
     assert "NT, bfloat16 by bfloat16, on" in text and "rung       skinny" in text
-    ways = explain(8, 1024, 1024, "NT", device="NVIDIA H200", dtypes="bf16xbf16").ways
-    assert ways[0].ms == min(way.ms for way in ways)
+    alternatives = explain(8, 1024, 1024, "NT", device="NVIDIA H200", dtypes="bf16xbf16").alternatives
+    assert alternatives[0].ms == min(way.ms for way in alternatives)
 
 
 @pytest.mark.parametrize("text", ["4096,4096,4096,NT", "2048,2048,2048,NN", "8192,8192,8192,NT"])

@@ -12,12 +12,12 @@ from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry.grid import chain, split
 from fastsgemm.heuristics import database, database_entries, partial_accumulators
+from fastsgemm.heuristics.alternatives import Search
 from fastsgemm.heuristics.choice import PREDICTED, choose_config
 from fastsgemm.heuristics.cost_model import CostModel, splits
 from fastsgemm.heuristics.curve_fit import fit
-from fastsgemm.heuristics.knowledge import knowledge
+from fastsgemm.heuristics.device_database import device_database
 from fastsgemm.heuristics.products import Product
-from fastsgemm.heuristics.ways import Search
 from fastsgemm.problem import LAYOUTS, Problem
 from fastsgemm.request import Request
 
@@ -134,7 +134,7 @@ def test_other_rungs_have_no_such_constant(rung):
 
 
 def ranking(device, problem):
-    return Search(knowledge(device), Request(RUNG)).ranking(problem)
+    return Search(device_database(device), Request(RUNG)).ranking(problem)
 
 
 def test_the_choice_for_an_untuned_problem_has_short_chains():

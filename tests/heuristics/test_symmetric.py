@@ -11,7 +11,7 @@ from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.choice import choose, ways
+from fastsgemm.heuristics.choice import alternatives, choose
 from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.problem import Problem, Sym
 from fastsgemm.request import PLAIN, of_gram, of_problem, resolve
@@ -40,7 +40,7 @@ def test_it_is_predicted_to_be_no_slower_than_the_whole_product(n, K, layout):
     if not one.triangle:
         assert one.rung.name in ("pipelined", "skinny")
         asked = of_problem(PLAIN, dataclasses.replace(problem, symmetric=True))
-        compared = ways(H200, asked, *variants.dense_operands(problem))
+        compared = alternatives(H200, asked, *variants.dense_operands(problem))
         assert one.ms <= next(way.ms for way in compared if way.name == "as they lie")
 
 

@@ -10,7 +10,7 @@ pytest.importorskip("jax")
 
 from fastsgemm.call.arrays.library import KINDS
 from fastsgemm.call.product import plan_of
-from fastsgemm.config import HalfConfig
+from fastsgemm.config import F16DirectConfig
 from fastsgemm.errors import CompileError
 from fastsgemm.geometry.matrix import Base, Matrix
 from fastsgemm.jax import contraction
@@ -141,7 +141,7 @@ def test_16_bit_operands(a, b, wish, dtypes):
 @pytest.mark.parametrize("dtypes", [Dtypes(DType.BF16, DType.BF16), Dtypes(DType.F32, DType.BF16)])
 def test_operands_as_they_lie(dtypes):
     """Their tensor maps lie in constant memory."""
-    request = resolve("fp16x3", HalfConfig(64, 32, 6), precision="fp16x3")
+    request = resolve("fp16x3", F16DirectConfig(64, 32, 6), precision="fp16x3")
     wanted, found = bits("ik,jk->ij", (70, 136), (40, 136), traced=True, request=request, dtypes=dtypes)
     np.testing.assert_array_equal(found, wanted)
 

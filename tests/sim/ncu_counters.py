@@ -253,10 +253,10 @@ def on_device(folder: Path) -> None:
     for number, one in enumerate(launches):  # loads the kernels
         expected = np.load(folder / f"{number}.npy")
         same_bits[one["rung"]] = bool(np.array_equal(product(one).view(np.uint32), expected.view(np.uint32)))
-    device.succeed("starting the profiler", driver.cuProfilerStart())
+    device.check_driver("starting the profiler", driver.cuProfilerStart())
     for one in launches:
         product(one)
-    device.succeed("stopping the profiler", driver.cuProfilerStop())
+    device.check_driver("stopping the profiler", driver.cuProfilerStop())
     found = {"arch": gpu.arch, **environment.facts(gpu), "same_bits": same_bits}
     (folder / "device.json").write_text(json.dumps(found), encoding="utf-8")
 

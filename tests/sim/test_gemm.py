@@ -14,7 +14,7 @@ import pytest
 from fastsgemm import resources, rungs
 from fastsgemm.errors import ConfigError, OverlapError, ShapeError
 from fastsgemm.geometry import variants
-from fastsgemm.geometry.layout import Stored
+from fastsgemm.geometry.layout import LeadingDimension
 from fastsgemm.geometry.matrix import Operand
 from fastsgemm.heuristics import database
 from fastsgemm.jit import source
@@ -149,7 +149,7 @@ class Ahead:
 
     def _compile(self, name, config):
         rung = rungs.find(name)
-        call = variants.call_for(*(Operand(shape, Stored(False, shape[1])) for shape in _shapes(config)))
+        call = variants.call_for(*(Operand(shape, LeadingDimension(False, shape[1])) for shape in _shapes(config)))
         text = source.rung_spec(
             rung,
             config,

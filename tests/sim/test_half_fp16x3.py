@@ -8,7 +8,7 @@ from rung_11 import KERNELS, worst
 
 from fastsgemm import sim
 from fastsgemm.call.arrays.library import BFLOAT16
-from fastsgemm.config import HalfConfig
+from fastsgemm.config import F16DirectConfig
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.host import as_float32, write
 from fastsgemm.jit.source import target
@@ -300,11 +300,11 @@ def test_the_swizzle_of_both_sides_must_agree(kernel, old, monkeypatch):
 # Two operands of one type, or bfloat16 and float32, as they lie: 11_half.cu
 
 DIRECT = {
-    "fewest stages": HalfConfig(BM=128, BN=16, STAGES=2),
-    "few rows": HalfConfig(BM=64, BN=16, STAGES=14),
-    "parts": HalfConfig(BM=64, BN=32, STAGES=7, GROUP_M=2, SPLIT_K=2),
-    "two warpgroups": HalfConfig(BM=128, BN=64, STAGES=7, GROUP_M=1),
-    "wide": HalfConfig(BM=128, BN=256, STAGES=4, GROUP_M=1),
+    "fewest stages": F16DirectConfig(BM=128, BN=16, STAGES=2),
+    "few rows": F16DirectConfig(BM=64, BN=16, STAGES=14),
+    "parts": F16DirectConfig(BM=64, BN=32, STAGES=7, GROUP_M=2, SPLIT_K=2),
+    "two warpgroups": F16DirectConfig(BM=128, BN=64, STAGES=7, GROUP_M=1),
+    "wide": F16DirectConfig(BM=128, BN=256, STAGES=4, GROUP_M=1),
 }
 
 
@@ -495,7 +495,7 @@ def test_what_must_not_be_left_out_with_pieces(what, monkeypatch):
     A, B, C = as_they_lie("f32xbf16", 64, 128, 1048)
     width = 64 if what == "wait for the pieces before" else 128
     with pytest.raises(error, match=message):
-        directly(A, B, 1.0, 0.0, C, HalfConfig(BM=64, BN=width, STAGES=5))
+        directly(A, B, 1.0, 0.0, C, F16DirectConfig(BM=64, BN=width, STAGES=5))
 
 
 @pytest.mark.parametrize(("old", "new", "pair"), [

@@ -21,7 +21,7 @@ from fastsgemm.errors import (
 )
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.grid import blocks, split
-from fastsgemm.heuristics import database, ways
+from fastsgemm.heuristics import alternatives, database
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import source
 from fastsgemm.measure.chains import has_several_chains
@@ -75,9 +75,9 @@ def test_every_rung_with_the_constants_of_the_database(random, reference, launch
 
 def test_the_database_is_asked_for_the_problem_that_the_kernel_gets(random, monkeypatch):
     asked = []
-    picks = ways.Search.picks
+    picks = alternatives.Search.picks
     monkeypatch.setattr(
-        ways.Search,
+        alternatives.Search,
         "picks",
         lambda self, products: asked.extend(one.problem for one in products) or picks(self, products),
     )

@@ -9,7 +9,7 @@ from fastsgemm import rungs
 from fastsgemm.call import packing
 from fastsgemm.call.plan import Draft
 from fastsgemm.config import PipelinedConfig
-from fastsgemm.geometry.layout import Stored
+from fastsgemm.geometry.layout import LeadingDimension
 from fastsgemm.geometry.matrix import Base, Operand
 from fastsgemm.sim.gemm import run, sgemm
 from fastsgemm.sim.machine import Machine
@@ -21,7 +21,7 @@ CONFIG = PipelinedConfig(BM=32, BN=32, BK=8, TM=4, TN=4, WM=16, WN=32, WNITER=1,
 def packed(x, trans):
     """Pack a matrix whose rows are contiguous, or whose columns are; return the lines with what pads them."""
     draft, matrix = Draft(Machine().device), rung_11.lying(Base.A, x)
-    lying = Operand(x.shape, Stored(x.strides[0] == 4, max(x.strides) // 4))
+    lying = Operand(x.shape, LeadingDimension(x.strides[0] == 4, max(x.strides) // 4))
     to = lying.packed(trans)
     packing.add_lines(draft, matrix, lying, to)
     lines = np.full((x.shape[int(trans)], to.how.ld), np.nan, np.float32)
@@ -70,5 +70,5 @@ def test_a_packed_product_has_the_bits_of_the_unpacked_one(monkeypatch, which, l
 
 
 def test_an_odd_edge_is_read_16_bytes_at_a_time_where_the_operand_is_packed():
-    a = Operand((33, 21), Stored(False, 21)).packed(True)
-    assert (a.width, a.line, a.how) == (4, 36, Stored(True, 64))
+    a = Operand((33, 21), LeadingDimension(False, 21)).packed(True)
+    assert (a.width, a.line, a.how) == (4, 36, LeadingDimension(True, 64))

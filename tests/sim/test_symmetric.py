@@ -12,7 +12,7 @@ from fastsgemm import rungs
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
-from fastsgemm.geometry.layout import Stored, row_major, stored
+from fastsgemm.geometry.layout import LeadingDimension, row_major, stored
 from fastsgemm.geometry.matrix import Address, Base, Matrix, Operand
 from fastsgemm.jit import source as jit_source
 from fastsgemm.sim import Machine, Region
@@ -61,7 +61,7 @@ def as_stored(x, trans, padding=0):
 
 def operand(x):
     *steps, down, right = (stride // 4 for stride in x.strides)
-    how = stored(x.shape[-2:], (down, right)) or Stored(False, 0)
+    how = stored(x.shape[-2:], (down, right)) or LeadingDimension(False, 0)
     return Operand(x.shape[-2:], how, x.ctypes.data % 16 if x.base is None else 0, tuple(steps))
 
 

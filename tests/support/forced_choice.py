@@ -1,12 +1,12 @@
 """Make a call compute its product in a way that the test gives, whatever the database says."""
 
 from fastsgemm.call import product
-from fastsgemm.heuristics.pick import PREDICTED, Choice, Pick
+from fastsgemm.heuristics.selection import PREDICTED, Choice, Selection
 
 
 def force(monkeypatch, rung, config, packs=(False, False)):
     """Let calls that name no rung and no config get this kernel, which reads A and B packed or as they lie."""
-    forced = Choice(Pick(rung, config, PREDICTED, None, 1.0), 1.0, packs)
+    forced = Choice(Selection(rung, config, PREDICTED, None, 1.0), 1.0, packs)
     real = product.choose
 
     def choose(device, request, a, b, c, extents=()):

@@ -13,7 +13,7 @@ from fastsgemm.call.splitting import Unsplit, add_split, pairs_at
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry.fp16x3 import SPARSE, line_bytes, split_arrays, stored_blocks
 from fastsgemm.geometry.matrix import Address, Base, Matrix
-from fastsgemm.heuristics.pick import GIVEN, Choice, Pick
+from fastsgemm.heuristics.selection import GIVEN, Choice, Selection
 from fastsgemm.host import as_float32
 from fastsgemm.jit import source as jit_source
 from fastsgemm.problem import DType, Sym
@@ -106,7 +106,7 @@ def plan_of(A, B, C, config, machine, swap_ab=False, source=None, split=(False, 
     operands = [lying(base, x) for base, x in zip((Base.A, Base.B, Base.C), (A, B, C), strict=True)]
     if source is not None:
         operands.append(lying(Base.SOURCE, source))
-    add_product(draft, split, Choice(Pick(rungs.find("fp16x3"), config, GIVEN), trans_c=swap_ab), sym, *operands)
+    add_product(draft, split, Choice(Selection(rungs.find("fp16x3"), config, GIVEN), trans_c=swap_ab), sym, *operands)
     return draft.plan(A.shape[1])
 
 

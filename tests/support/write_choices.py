@@ -13,7 +13,7 @@ from fastsgemm import rungs
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics.choice import choose_config
-from fastsgemm.problem import LAYOUTS, Problem, parse, spell
+from fastsgemm.problem import LAYOUTS, Problem, format_problem, parse
 
 FILE = Path(__file__).parents[1] / "heuristics" / "choices.json"
 DEVICES = {
@@ -45,7 +45,7 @@ def chosen(device: DeviceInfo, rung: str | None, problem: Problem) -> list[str]:
 def line(problem: Problem) -> dict[str, object]:
     """Return one line of the file: the problem, and its choice for each device and rung."""
     return {
-        "problem": spell(problem),
+        "problem": format_problem(problem),
         "choices": {
             f"{name}, {rung or 'default'}": chosen(device, rung, problem)
             for name, device in DEVICES.items()
@@ -60,5 +60,5 @@ def stored() -> list[dict[str, object]]:
 
 
 if __name__ == "__main__":
-    lines = [json.dumps(line(parse(spell(problem)))) for problem in draw()]
+    lines = [json.dumps(line(parse(format_problem(problem)))) for problem in draw()]
     FILE.write_text("[\n" + ",\n".join(lines) + "\n]\n")

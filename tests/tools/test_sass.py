@@ -11,7 +11,7 @@ from fastsgemm import device, rungs
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.heuristics.explanation import device_at
-from fastsgemm.problem import parse, spell
+from fastsgemm.problem import format_problem, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "docs" / "data" / "sass.json"
@@ -175,7 +175,7 @@ def kept():
 
 
 def test_the_page_has_every_layout_with_the_shipped_constants(kept, data_folder):
-    assert [row["problem"] for row in kept["rows"]] == [spell(problem) for problem in sass.TYPICAL]
+    assert [row["problem"] for row in kept["rows"]] == [format_problem(problem) for problem in sass.TYPICAL]
     for row in kept["rows"]:
         problem = variants.dense_call(parse(row["problem"])).problem
         shipped = choose_config(device_at(kept["arch"]), rungs.find(sass.RUNG), problem).config

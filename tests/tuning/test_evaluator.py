@@ -21,7 +21,7 @@ from fastsgemm.heuristics import curve_problems, database
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit import cache, kernel, source
 from fastsgemm.measure import cublas, operands
-from fastsgemm.problem import LAYOUTS, Problem, spell
+from fastsgemm.problem import LAYOUTS, Problem, format_problem
 from fastsgemm.tuning import evaluator, tuner
 from fastsgemm.tuning.evaluator import Evaluator, Job, job_of
 
@@ -511,7 +511,7 @@ def real():
 @pytest.mark.parametrize(
     "problem",
     [Problem(512, 512, 512), Problem(511, 510, 509), Problem(100, 60, 36, "TT"), Problem(64, 60, 36, "NT", 300)],
-    ids=spell,
+    ids=format_problem,
 )
 def test_good_kernels_pass(real, problem):
     jobs = [job_of("sm_90", WARP, config, problem) for config in QUICK["warptiled"][:6]]
@@ -547,7 +547,7 @@ def test_what_does_not_compile_is_a_value(real):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "problem", [Problem(300, 200, 100), Problem(300, 200, 100, "TN"), Problem(1, 64, 64)], ids=spell
+    "problem", [Problem(300, 200, 100), Problem(300, 200, 100, "TN"), Problem(1, 64, 64)], ids=format_problem
 )
 def test_cublas_runs_on_the_same_operands(real, problem, monkeypatch):
     torch = pytest.importorskip("torch")

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from fastsgemm import device, rungs
 from fastsgemm.errors import ConfigError, TuningError
-from fastsgemm.heuristics import database, knowledge
+from fastsgemm.heuristics import database, device_database
 from fastsgemm.heuristics.choice import PREDICTED, choose_config
 from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
@@ -81,7 +81,7 @@ def test_an_unknown_device_is_tuned_once_and_then_known(gpu, evaluator, capsys):
     assert open_device() is gpu
     err = capsys.readouterr().err
     assert "Fake 9000 (sm_42) is not in the tuning database" in err and "FASTSGEMM_TUNE=off" in err
-    assert knowledge.knows(gpu)
+    assert device_database.knows(gpu)
     assert choose_config(gpu, None, Problem(1000, 2000, 3000)).rule == PREDICTED
     timed = len(evaluator.timed)
     assert timed > 0 and gpu.entered == 0
@@ -105,7 +105,7 @@ def test_a_finaliser_that_multiplies_while_the_device_is_tuned_gets_the_device(g
 def test_the_second_opening_is_a_look_up(gpu, monkeypatch):
     monkeypatch.setattr(gpu, "arch", "sm_90", raising=False)
     open_device()
-    monkeypatch.setattr(knowledge, "knows", lambda *given: pytest.fail("looked at the database again"))
+    monkeypatch.setattr(device_database, "knows", lambda *given: pytest.fail("looked at the database again"))
     monkeypatch.setattr(device, "open_gpu", lambda ordinal: pytest.fail("opened again"))
     assert open_device() is gpu is first_use.opened[ORDINAL]
 
@@ -121,9 +121,9 @@ def test_where_only_other_rungs_are_known_what_sgemm_uses_is_tuned(gpu, evaluato
     """Published constants of rungs 7 and 8 say nothing of rungs 9 and 10."""
     monkeypatch.setattr(gpu, "arch", "sm_86", raising=False)
     evaluator.device = structs.replace(evaluator.device, arch="sm_86")
-    assert file_of(gpu, WARP) == "sm_86" and not knowledge.knows(gpu)
+    assert file_of(gpu, WARP) == "sm_86" and not device_database.knows(gpu)
     open_device()
-    assert evaluator.timed and knowledge.knows(gpu)
+    assert evaluator.timed and device_database.knows(gpu)
 
 
 @pytest.mark.usefixtures("few_problems")
@@ -179,14 +179,14 @@ def test_a_device_is_tuned_wherever_stderr_goes(gpu, evaluator, monkeypatch, whe
         if where == "closed":
             null.close()
         open_device()
-    assert evaluator.timed and knowledge.knows(gpu)
+    assert evaluator.timed and device_database.knows(gpu)
 
 
 def test_what_goes_wrong_is_one_warning(gpu, evaluator, monkeypatch):
     def broken(*_, **__):
         raise TuningError("a candidate broke the CUDA context")
 
-    monkeypatch.setattr(tuner, "carry_out", broken)
+    monkeypatch.setattr(tuner, "run_plan", broken)
     with pytest.warns(RuntimeWarning, match="generic configs are used: a candidate broke"):
         open_device()
     with warnings.catch_warnings():
@@ -232,7 +232,7 @@ def test_a_second_process_waits_for_the_first_and_uses_its_answer(gpu, evaluator
             with alone(evaluator.device):
                 held.set()
                 arrived.wait()
-                tuner.carry_out(plan_run(evaluator.device, quick=True), evaluator, Bar(False))
+                tuner.run_plan(plan_run(evaluator.device, quick=True), evaluator, Bar(False))
                 evaluator.timed = []
                 done.set()
         finally:
@@ -248,7 +248,7 @@ def test_a_second_process_waits_for_the_first_and_uses_its_answer(gpu, evaluator
     finally:
         arrived.set()
         thread.join()
-    assert done.is_set() and evaluator.timed == [] and knowledge.knows(gpu)
+    assert done.is_set() and evaluator.timed == [] and device_database.knows(gpu)
 
 
 def test_a_first_process_that_takes_too_long_is_not_waited_for(gpu, evaluator, monkeypatch):
@@ -267,7 +267,7 @@ def test_threads_wait_for_the_one_that_tunes(gpu, evaluator, monkeypatch):
 
     def call(i):
         open_device()
-        known.append(knowledge.knows(gpu))
+        known.append(device_database.knows(gpu))
 
     run_all(call, 4)
     assert known == [True] * 4 and made == [gpu]

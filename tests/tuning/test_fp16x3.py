@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from fastsgemm.call.product import make_plan
-from fastsgemm.config import HalfConfig
+from fastsgemm.config import F16DirectConfig
 from fastsgemm.device import DeviceInfo, open_gpu
 from fastsgemm.errors import ConfigError, DeviceError
 from fastsgemm.geometry import variants
@@ -37,7 +37,7 @@ class FormulaTimes:
         self.seen.append(problem)
         known = self.rates
         tiles = known.tiles
-        if isinstance(config, HalfConfig):
+        if isinstance(config, F16DirectConfig):
             assert problem.layout == "NT" and str(problem.dtypes) in ("bf16xbf16", "f32xbf16")
             tiles = known.unsplit(problem.dtypes).tiles
             split = (False, False)  # the kernel reads the operands as they lie
@@ -97,7 +97,7 @@ def test_a_tile_is_timed_with_what_it_serves():
 
 
 def test_tune_stores_what_it_measured(evaluator, data_folder):
-    outcome = tuner.carry_out(plan_run(evaluator.device, rung="fp16x3"), evaluator, Bar(False))
+    outcome = tuner.run_plan(plan_run(evaluator.device, rung="fp16x3"), evaluator, Bar(False))
     assert outcome.path == data_folder / "tuning_db" / "sm_90.json"
     assert database.rates("sm_90", "Fake 9000") == outcome.rates and not outcome.tuned
     assert f"stored in {outcome.path}" in str(outcome) and "split_rows_tb_s" in str(outcome)

@@ -18,7 +18,7 @@ from fastsgemm.geometry import variants
 from fastsgemm.heuristics import cost_model, database
 from fastsgemm.heuristics.choice import EXACT, PREDICTED, choose, choose_config
 from fastsgemm.heuristics.partial_accumulators import chains_needed, shortened
-from fastsgemm.problem import LAYOUTS, Problem, spell
+from fastsgemm.problem import LAYOUTS, Problem, format_problem
 from fastsgemm.progress import Bar
 from fastsgemm.request import Request
 from fastsgemm.tuning import tuner
@@ -51,7 +51,7 @@ def go(evaluator, data_folder):
 
     def go(shapes=(SHAPE,), budget=math.inf, store=True, **options):
         plan = plan_run(evaluator.device, shapes, **options)
-        return tuner.carry_out(plan, evaluator, Bar(False), budget, store=store)
+        return tuner.run_plan(plan, evaluator, Bar(False), budget, store=store)
 
     return go
 
@@ -74,7 +74,7 @@ def test_the_default_is_the_standard_set_of_every_tunable_rung(evaluator):
     ]
     assert [planned.of(space) for space in planned.spaces] == wanted
     everything = [problem for problems in wanted for problem in problems]
-    assert set(planned.everything) == {spell(problem) for problem in everything}
+    assert set(planned.everything) == {format_problem(problem) for problem in everything}
 
 
 def test_a_quick_run_tunes_what_sgemm_uses(evaluator):
@@ -179,7 +179,9 @@ def test_one_problem_is_tuned_stored_and_used(evaluator, go, data_folder):
     assert not checkpoint(data_folder).exists()
 
 
-@pytest.mark.parametrize("problem", [Problem(64, 64, 64, "NT", 512), Problem(16, 64, 512, batch=96)], ids=spell)
+@pytest.mark.parametrize(
+    "problem", [Problem(64, 64, 64, "NT", 512), Problem(16, 64, 512, batch=96)], ids=format_problem
+)
 @pytest.mark.parametrize("quick", [False, True])
 def test_a_batch_is_tuned_stored_and_used(evaluator, go, problem, quick):
     """On batched kernels, and for this size only."""
@@ -202,7 +204,7 @@ def test_single_products_do_not_decide_what_is_tried_on_a_huge_batch(evaluator, 
     assert problems[-1].flops > 10**12
     small = {"BM": (32, 128), "BN": (32, 256), "TM": (4, 8), "WNITER": (1,)}
     space = replace(PIPELINED, grid={**PIPELINED.grid, **small}, problems=problems, anchors=problems[:2], variants=())
-    tuner.carry_out(RunPlan(evaluator.device, (), (space,), False), evaluator, Bar(False), math.inf)
+    tuner.run_plan(RunPlan(evaluator.device, (), (space,), False), evaluator, Bar(False), math.inf)
     batch = {base_config(config) for problem, config in evaluator.timed if problem == problems[-1]}
     assert len(batch) > 9  # eight that won on the largest single product, and the shipped one
 
@@ -359,7 +361,7 @@ def test_rates_of_rung_11_that_cannot_be_measured_end_no_run_of_other_rungs(eval
 
     monkeypatch.setattr(evaluator, "fp16x3_rates", refused)
     plan = replace(plan_run(evaluator.device, [SHAPE], rung="autotuned"), rates=True)
-    outcome = tuner.carry_out(plan, evaluator, Bar(False), math.inf)
+    outcome = tuner.run_plan(plan, evaluator, Bar(False), math.inf)
     assert len(outcome.tuned) == 1 and outcome.rates is None and outcome.failures == {"no room": 1}
     with pytest.raises(DeviceMemoryError):
         go(None, rung="fp16x3")
@@ -414,7 +416,7 @@ def test_a_huge_problem_tries_only_what_won_on_the_largest_one_before(evaluator,
     problems = (*(Problem(n, n, n) for n in (256, 512, 1024)), large, huge)
     small = {"BM": (32, 128), "BN": (64, 256), "TM": (4, 8), "WNITER": (1,)}  # a tenth of the candidates
     space = replace(PIPELINED, grid={**PIPELINED.grid, **small}, problems=problems, anchors=problems[:4], variants=())
-    outcome = tuner.carry_out(RunPlan(evaluator.device, (), (space,), False), evaluator, Bar(False), math.inf)
+    outcome = tuner.run_plan(RunPlan(evaluator.device, (), (space,), False), evaluator, Bar(False), math.inf)
     shipped = base_config(outcome.tuned[-1].shipped_config)
     ranking = dict.fromkeys(map(base_config, outcome.timed["pipelined", large]))
     ranking.pop(shipped, None)
@@ -750,7 +752,7 @@ def test_where_the_nearest_anchor_gave_nothing_another_one_says_what_to_try(eval
 )
 def test_a_quick_run_and_the_standard_set_have_budgets_of_their_own(evaluator, data_folder, how, budget):
     evaluator.formula = lambda config, problem: 30.0
-    outcome = tuner.carry_out(plan_run(evaluator.device, **how), evaluator, Bar(False))
+    outcome = tuner.run_plan(plan_run(evaluator.device, **how), evaluator, Bar(False))
     assert evaluator.now < budget + 3 and not outcome.complete
 
 
@@ -853,7 +855,7 @@ def test_an_interrupted_run_says_that_it_resumes(evaluator, go, data_folder, cap
     with pytest.raises(KeyboardInterrupt):
         go(rung="autotuned")
     evaluator.interrupt_after = None
-    tuner.carry_out(plan_run(evaluator.device, [SHAPE], rung="autotuned"), evaluator, Bar(True))
+    tuner.run_plan(plan_run(evaluator.device, [SHAPE], rung="autotuned"), evaluator, Bar(True))
     assert "resuming from" in capsys.readouterr().err
 
 
@@ -869,7 +871,7 @@ def test_a_checkpoint_is_used_with_the_same_kernels_only(evaluator, go, monkeypa
         (folder / "06_vectorized.cu").write_text("// faster")
         monkeypatch.setattr(resources, "folder", lambda name: folder if name == "cuda_src" else real(name))
     planned = plan_run(evaluator.device, [SHAPE], rung="autotuned")
-    tuner.carry_out(planned, evaluator, Bar(True))
+    tuner.run_plan(planned, evaluator, Bar(True))
     assert ("resuming from" in capsys.readouterr().err) is not changed
 
 
@@ -879,7 +881,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_ours(evaluator, monkeypa
     with pytest.raises(TuningError, match="FASTSGEMM_DATA_DIR"), tuner.alone(evaluator.device):
         pass
     with pytest.raises((RecordError, TuningError), match="FASTSGEMM_DATA_DIR"):
-        tuner.carry_out(plan_run(evaluator.device, [SHAPE]), evaluator, Bar(False))
+        tuner.run_plan(plan_run(evaluator.device, [SHAPE]), evaluator, Bar(False))
 
 
 def test_a_file_system_without_locks_is_an_error_of_ours(evaluator, data_folder, monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastsgemm.measure.environment import in_words
-from fastsgemm.problem import of_data, spell
+from fastsgemm.problem import format_problem, of_data
 from page_tables.markdown import table
 from page_tables.runs import Data, Stored, runs
 
@@ -25,4 +25,4 @@ def _cells(row: Data) -> tuple[object, ...]:
     configs, tried = row["configs"], len(row["first_pass_ms"])
     number = configs if tried == configs else f"{tried} of {configs}"
     times = (f"{1e3 * cublas_ms:.1f}", f"{1e3 * lt_ms:.1f}", number, f"{1e3 * ms:.1f}")
-    return spell(of_data(row)), *times, f"{cublas_ms / ms:.2f}", f"{lt_ms / ms:.2f}"
+    return format_problem(of_data(row)), *times, f"{cublas_ms / ms:.2f}", f"{lt_ms / ms:.2f}"

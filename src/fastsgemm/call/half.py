@@ -6,7 +6,7 @@ import numpy as np
 
 from fastsgemm.call.epilogue import Epilogue
 from fastsgemm.call.plan import Draft, When
-from fastsgemm.config import HalfConfig
+from fastsgemm.config import F16DirectConfig
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.fp16x3 import BLOCK_K
 from fastsgemm.geometry.matrix import Matrix
@@ -24,7 +24,7 @@ def add_product(
     For A and B see `fastsgemm.geometry.fp16x3.is_direct`; `b` is seen as (N, K). C is row-major.
     """
     config, (M, K), N = choice.config, a.shape, b.shape[0]
-    assert isinstance(config, HalfConfig) and a.stored is not None and b.stored is not None
+    assert isinstance(config, F16DirectConfig) and a.stored is not None and b.stored is not None
     t = geometry.tiling(config, M, N, K, choice.trans_c, draft.traits.multiprocessors, sym)
     epilogue = Epilogue(draft, c, source, sym, t.parts)
     operands = [(a, a.stored.ld, M), (b, b.stored.ld, N)]

@@ -13,8 +13,8 @@ from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.matrix import Matrix, Operand
 from fastsgemm.geometry.variants import Call
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.pick import Choice
-from fastsgemm.heuristics.ways import pack
+from fastsgemm.heuristics.alternatives import pack
+from fastsgemm.heuristics.selection import Choice
 from fastsgemm.jit.source import rung_spec
 from fastsgemm.problem import Sym
 from fastsgemm.rungs import Rung

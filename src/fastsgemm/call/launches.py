@@ -124,7 +124,7 @@ class Launches:
             answer = launch(config, function, pointers, 0)
             if answer[0]:
                 of_what = f"launching {what.kernel.name} with {what.grid} blocks of {what.threads} threads"
-                device.succeed(of_what, answer)
+                device.check_driver(of_what, answer)
 
 
 def _words_of(packed: bytes) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Packing: operands are copied to workspace that a kernel can read, or reads faster; 16-bit ones may become float32.
 
 Those without a unit stride are copied to row-major workspace, and C is copied back afterwards. A and B of a large
-product may be copied to aligned lines; `fastsgemm.heuristics.ways` says when.
+product may be copied to aligned lines; `fastsgemm.heuristics.alternatives` says when.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from fastsgemm.call.plan import Argument, Draft, When, Write
 from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import splitting
 from fastsgemm.geometry.fp16x3 import SPARSE, SplitArrays, line_bytes, stored_blocks
-from fastsgemm.geometry.layout import ITEM, Stored, line_vector
+from fastsgemm.geometry.layout import ITEM, LeadingDimension, line_vector
 from fastsgemm.geometry.matrix import Address, Matrix
 from fastsgemm.geometry.splitting import Side
 from fastsgemm.jit.source import spec
@@ -52,7 +52,7 @@ class Unsplit(NamedTuple):
     target: Pairs
 
     @property
-    def stored(self) -> Stored:
+    def stored(self) -> LeadingDimension:
         """How it lies: with `trans`, neighbouring lines are neighbours in memory, else neighbouring k are."""
         stored = self.matrix.stored
         assert stored is not None  # packed else

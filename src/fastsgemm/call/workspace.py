@@ -102,7 +102,7 @@ def free(gpu: Gpu, handle: int, address: int) -> None:
     """Free what `allocate` returned, once the work now on this stream is done."""
     answer = gpu.free(address, handle)
     if answer[0]:
-        device.succeed("freeing workspace", answer)
+        device.check_driver("freeing workspace", answer)
 
 
 def no_room(gpu: Gpu, size: int, what: str) -> DeviceMemoryError:

@@ -18,7 +18,7 @@ from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.heuristics.database_entries import Record
 from fastsgemm.jit import cache, torch_library
-from fastsgemm.problem import Problem, spell
+from fastsgemm.problem import Problem, format_problem
 from fastsgemm.rungs import Rung
 
 T = TypeVar("T")
@@ -197,4 +197,6 @@ def _choice_text(choice: ChoiceRow) -> str:
     problem = choice.problem
     constants = " ".join(f"{name}={value}" for name, value in choice.constants.items())
     origin = choice.device or choice.arch
-    return f"{choice.rung} {constants} at {spell(problem)}; {choice.origin} record for {origin} ({choice.source})"
+    return (
+        f"{choice.rung} {constants} at {format_problem(problem)}; {choice.origin} record for {origin} ({choice.source})"
+    )

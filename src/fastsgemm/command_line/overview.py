@@ -10,7 +10,7 @@ from fastsgemm.command_line import bars
 from fastsgemm.command_line.info import Info
 from fastsgemm.command_line.sentences import sentences
 from fastsgemm.device import DeviceTraits
-from fastsgemm.heuristics.knowledge import knows
+from fastsgemm.heuristics.device_database import knows
 from fastsgemm.measure import stored_run
 from fastsgemm.measure.counts import Table
 from fastsgemm.measure.tables import aligned, rung_title

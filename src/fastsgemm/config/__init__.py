@@ -23,16 +23,36 @@ from fastsgemm.config.constant import (
     WARP,
     Violation,
 )
-from fastsgemm.config.fp16x3 import Fp16x3Config, Fp16x3MmaConfig, HalfConfig
+from fastsgemm.config.fp16x3 import F16DirectConfig, Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.config.pipelined import PipelinedConfig
 from fastsgemm.config.skinny import K_GROUP, MAX_ALTERNATED, MAX_PASS, SkinnyConfig, SkinnyInOrderConfig
 from fastsgemm.config.warptiled import WarptiledConfig
 
 # fmt: off
 __all__ = [
-    "K_GROUP", "MAX_ALTERNATED", "MAX_EXTENT", "MAX_PASS", "MAX_REGISTERS", "MAX_THREADS", "PAD", "SEGMENT", "VECTOR",
-    "WARP", "BlockConfig", "Config", "Fp16x3Config", "Fp16x3MmaConfig", "HalfConfig", "PipelinedConfig",
-    "SharedTileConfig", "SkinnyConfig", "SkinnyInOrderConfig", "ThreadColumnConfig", "ThreadTileConfig",
-    "VectorizedConfig", "Violation", "WarptiledConfig",
+    "K_GROUP",
+    "MAX_ALTERNATED",
+    "MAX_EXTENT",
+    "MAX_PASS",
+    "MAX_REGISTERS",
+    "MAX_THREADS",
+    "PAD",
+    "SEGMENT",
+    "VECTOR",
+    "WARP",
+    "BlockConfig",
+    "Config",
+    "F16DirectConfig",
+    "Fp16x3Config",
+    "Fp16x3MmaConfig",
+    "PipelinedConfig",
+    "SharedTileConfig",
+    "SkinnyConfig",
+    "SkinnyInOrderConfig",
+    "ThreadColumnConfig",
+    "ThreadTileConfig",
+    "VectorizedConfig",
+    "Violation",
+    "WarptiledConfig",
 ]
 # fmt: on

@@ -40,7 +40,7 @@ class Fp16x3Config(Config):
 
 
 @dataclass(frozen=True, repr=False)
-class HalfConfig(Config):
+class F16DirectConfig(Config):
     """Rung 11 on Hopper for unsplit operands: two of one 16-bit type, or bfloat16 and float32."""
 
     BM: Annotated[int, Constant("rows of C that a block computes, 64 per warpgroup", (64, 128))] = 128

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, HalfConfig
+from fastsgemm.config import F16DirectConfig, Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry.grid import triangle_tiles
 from fastsgemm.geometry.matrix import Operand
 from fastsgemm.geometry.tensor_map import MOST_STRIDE, PERIOD, UNIT
@@ -43,10 +43,10 @@ _PANEL = 768
 
 
 SplitConfig = Fp16x3Config | Fp16x3MmaConfig  # of a product of split operands
-TileConfig = SplitConfig | HalfConfig
+TileConfig = SplitConfig | F16DirectConfig
 
 
-_FILES = {Fp16x3Config: "11_fp16x3.cu", Fp16x3MmaConfig: "11_fp16x3_mma.cu", HalfConfig: "11_half.cu"}
+_FILES = {Fp16x3Config: "11_fp16x3.cu", Fp16x3MmaConfig: "11_fp16x3_mma.cu", F16DirectConfig: "11_half.cu"}
 
 
 def file_of(config: TileConfig) -> str:
@@ -75,7 +75,7 @@ def split_arrays(lines: int, K: int, dtype: DType = DType.F32) -> SplitArrays:
     return SplitArrays(0, info, where, where + _aligned(_WHERE_BYTES * lines))
 
 
-def covering(extent: int, size: int) -> int:
+def ceil_div(extent: int, size: int) -> int:
     """Return how many pieces of this size cover an extent."""
     return -(-extent // size)
 
@@ -92,7 +92,7 @@ def stored_blocks(K: int) -> int:
 
 def padded(K: int) -> int:
     """Return K with the zeros that fill it up."""
-    return covering(K, PAD_K) * PAD_K
+    return ceil_div(K, PAD_K) * PAD_K
 
 
 def _aligned(size: int) -> int:
@@ -147,14 +147,14 @@ def tiling(
     """Return how an (M, N) product is launched; with a `sym` that is not WHOLE, M is N and `trans_c` is false."""
     rows, columns = (N, M) if trans_c else (M, N)
     k_blocks = blocks_of(K)
-    part_blocks = covering(covering(k_blocks, config.SPLIT_K), _PART) * _PART
-    parts = covering(k_blocks, part_blocks)
-    tiles = covering(rows, config.BM) * covering(columns, config.BN)
+    part_blocks = ceil_div(ceil_div(k_blocks, config.SPLIT_K), _PART) * _PART
+    parts = ceil_div(k_blocks, part_blocks)
+    tiles = ceil_div(rows, config.BM) * ceil_div(columns, config.BN)
     works = parts * (triangle_tiles(config.BM, config.BN, N) if sym else tiles)
     grid = works if isinstance(config, Fp16x3MmaConfig) else min(multiprocessors, works)  # the others are persistent
     # Blocks of k that the main loop takes at a time.
     turn = config.PROMOTE_STAGES if isinstance(config, Fp16x3Config) else config.STEPS // BLOCK_K
-    computed = covering(min(part_blocks, k_blocks), turn) * turn
+    computed = ceil_div(min(part_blocks, k_blocks), turn) * turn
     tile = (config.BN, config.BM) if trans_c else (config.BM, config.BN)
     return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tile, tiles, works, grid, sym)
 
@@ -167,17 +167,17 @@ def stage_bytes(config: TileConfig, dtypes: Dtypes) -> int:
 def ring(config: TileConfig, dtypes: Dtypes) -> tuple[int, int]:
     """Return the stages of a ring of operands of these types, and the shared memory of a block in bytes.
 
-    STAGES of a config are for two float32 operands, of a `HalfConfig` for two of one 16-bit type. Of other operands as
-    many stages are taken as fit in the same shared memory, so that as many bytes are on their way.
+    STAGES of a config are for two float32 operands, of a `F16DirectConfig` for two of one 16-bit type. Of other
+    operands as many stages are taken as fit in the same shared memory, so that as many bytes are on their way.
     """
-    if dtypes.a is dtypes.b and bool(dtypes.a) is isinstance(config, HalfConfig):
+    if dtypes.a is dtypes.b and bool(dtypes.a) is isinstance(config, F16DirectConfig):
         return config.STAGES, config.shared_bytes
     stage = stage_bytes(config, dtypes)
     if isinstance(config, Fp16x3MmaConfig):
         stages = config.shared_bytes // stage
         return stages, stages * stage
     # Of each warp that multiplies: in 11_fp16x3.cu its rows of a stage may serve.
-    scratch = config.BM // 16 * _SCRATCH_BYTES if dtypes.a or isinstance(config, HalfConfig) else 0
+    scratch = config.BM // 16 * _SCRATCH_BYTES if dtypes.a or isinstance(config, F16DirectConfig) else 0
     stages = (config.shared_bytes - PERIOD - scratch) // (stage + _BARRIER_BYTES)
     return stages, PERIOD + stages * (stage + _BARRIER_BYTES) + scratch
 
@@ -200,7 +200,7 @@ def is_direct(arch: str, a: Operand, b: Operand, sym: Sym = Sym.WHOLE) -> bool:
     )  # fmt: skip
 
 
-def fault_of_mixed(config: HalfConfig) -> str | None:
+def fault_of_mixed(config: F16DirectConfig) -> str | None:
     """Return why ``11_half.cu`` cannot run with a config where one operand is float32, or None if it can."""
     stages, _ = ring(config, Dtypes(DType.F32, DType.BF16))
     if config.BN > _WIDEST_MIXED:
@@ -212,7 +212,7 @@ def fault_of_mixed(config: HalfConfig) -> str | None:
 
 def orientations(config: TileConfig, dtypes: Dtypes) -> Iterator[bool]:
     """Yield the values of TRANS_C that a config can be launched with, for A and B of these types."""
-    if isinstance(config, HalfConfig) and dtypes.a is not dtypes.b:  # the rows of the kernel's A are float32
+    if isinstance(config, F16DirectConfig) and dtypes.a is not dtypes.b:  # the rows of the kernel's A are float32
         yield not dtypes.b
         return
     yield False

@@ -20,7 +20,7 @@ Pair = tuple[int, int]
 Extents = tuple[int, ...]
 
 
-class Lying(Protocol):
+class Strided(Protocol):
     """What has a shape and strides: an array, its `Meta`, or a `fastsgemm.geometry.matrix.Matrix`."""
 
     @property
@@ -41,28 +41,28 @@ class Meta(Struct, frozen=True, gc=False):
     readonly: bool = False
 
 
-class Stored(Struct, frozen=True):
+class LeadingDimension(Struct, frozen=True):
     """A matrix as the kernels address it: one stride is 1, the other is `ld`."""
 
     trans: bool  # False: row-major, element (i, j) at i * ld + j. True: column-major, at j * ld + i
     ld: int  # the leading dimension; unlike in BLAS it may be smaller than a line, zero or negative, because a view may
 
 
-def stored(shape: Pair, strides: Pair) -> Stored | None:
+def stored(shape: Pair, strides: Pair) -> LeadingDimension | None:
     """Return how the kernels can read this matrix, or None if neither stride is 1."""
     (rows, columns), (down, right) = shape, strides
     if columns <= 1 and rows <= 1:
-        return Stored(False, 0)
+        return LeadingDimension(False, 0)
     if rows <= 1:
-        return Stored(False, 0) if right == 1 else Stored(True, right)
+        return LeadingDimension(False, 0) if right == 1 else LeadingDimension(True, right)
     if columns <= 1:
-        return Stored(True, 0) if down == 1 else Stored(False, down)
+        return LeadingDimension(True, 0) if down == 1 else LeadingDimension(False, down)
     if right == 1:
-        return Stored(False, down)
-    return Stored(True, right) if down == 1 else None
+        return LeadingDimension(False, down)
+    return LeadingDimension(True, right) if down == 1 else None
 
 
-def is_transpose(one: Lying, other: Lying) -> bool:
+def is_transpose(one: Strided, other: Strided) -> bool:
     """Return whether matrices, or batches of them, are others transposed if both begin at the same address."""
     shape, strides = one.shape, one.strides
     dimensions = len(shape)
@@ -210,7 +210,7 @@ def shares_memory(one: np.ndarray, two: np.ndarray) -> bool | None:
         return None
 
 
-def same_elements(one: Lying, other: Lying) -> bool:
+def same_elements(one: Strided, other: Strided) -> bool:
     """Whether two arrays that begin at one address have the same elements.
 
     A stride along an extent of 1 says nothing.

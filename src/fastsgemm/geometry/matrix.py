@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fastsgemm.config import VECTOR
 from fastsgemm.geometry import layout
-from fastsgemm.geometry.layout import ITEM, Meta, Pair, Stored, vector_width
+from fastsgemm.geometry.layout import ITEM, LeadingDimension, Meta, Pair, vector_width
 from fastsgemm.problem import DType
 
 VECTOR_BYTES = ITEM * VECTOR  # of the widest load
@@ -77,7 +77,7 @@ class Matrix(Struct, frozen=True, gc=False):
         return self.strides[:-2]
 
     @property
-    def stored(self) -> Stored | None:
+    def stored(self) -> LeadingDimension | None:
         """How the kernels can read it, or None where it has no unit stride."""
         return layout.stored(self.shape[-2:], self.strides[-2:])  # type: ignore[arg-type]  # two of each
 
@@ -86,7 +86,9 @@ class Matrix(Struct, frozen=True, gc=False):
         """These matrices as a kernel reads them, or their copies if neither of their strides is 1."""
         shape, how = self.rows_and_columns, self.stored
         if how is None:
-            return Operand(shape, Stored(False, shape[1]), 0, self.copy_at(self.address).steps, False, self.dtype)
+            return Operand(
+                shape, LeadingDimension(False, shape[1]), 0, self.copy_at(self.address).steps, False, self.dtype
+            )
         return Operand(shape, how, self.misalignment, self.steps, False, self.dtype)
 
     def as_strided(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Matrix:
@@ -161,7 +163,7 @@ class Operand(Struct, frozen=True):
     """A matrix that the kernels can read as it lies."""
 
     shape: Pair
-    how: Stored
+    how: LeadingDimension
     misalignment: int = 0  # the address of element (0, 0) modulo 16, in bytes
     steps: tuple[int, ...] = ()  # elements from one matrix to the next along each extent of a batch
     padded: bool = False  # after each line, memory up to the end of a whole vector can be read; see `packed`
@@ -170,7 +172,7 @@ class Operand(Struct, frozen=True):
     @property
     def transposed(self) -> Operand:
         """The same memory seen as the transposed matrix."""
-        how = Stored(not self.how.trans, self.how.ld)
+        how = LeadingDimension(not self.how.trans, self.how.ld)
         return Operand(self.shape[::-1], how, self.misalignment, self.steps, self.padded, self.dtype)
 
     @property
@@ -192,14 +194,14 @@ class Operand(Struct, frozen=True):
     def packed(self, trans: bool) -> Operand:
         """Return a float32 copy of this operand in aligned lines of whole vectors, column-major if `trans`."""
         line = self.shape[0] if trans else self.shape[1]
-        return Operand(self.shape, Stored(trans, -(-line // _CACHE_LINE) * _CACHE_LINE), padded=True)
+        return Operand(self.shape, LeadingDimension(trans, -(-line // _CACHE_LINE) * _CACHE_LINE), padded=True)
 
     @property
     def cast(self) -> Operand:
         """This operand as float32: itself, or a dense copy of one product, whose lines run the same way."""
         if not self.dtype:
             return self
-        return Operand(self.shape, Stored(self.how.trans, self.shape[0] if self.how.trans else self.shape[1]))
+        return Operand(self.shape, LeadingDimension(self.how.trans, self.shape[0] if self.how.trans else self.shape[1]))
 
 
 def operand_of(array: Meta) -> Operand:

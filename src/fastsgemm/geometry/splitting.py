@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fastsgemm.geometry.fp16x3 import PAD_K, covering, padded
+from fastsgemm.geometry.fp16x3 import PAD_K, ceil_div, padded
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import DType
@@ -75,9 +75,9 @@ def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors:
 
     def blocks_of_side(side: Side) -> int:
         if not side.strided:
-            return covering(side.lines, SPLIT_THREADS // threads)
+            return ceil_div(side.lines, SPLIT_THREADS // threads)
         groups = _column_groups(side)
-        return groups * (cluster if clusters else min(covering(K, PAD_K), covering(4 * multiprocessors, groups)))
+        return groups * (cluster if clusters else min(ceil_div(K, PAD_K), ceil_div(4 * multiprocessors, groups)))
 
     first_blocks, *others = map(blocks_of_side, sides)
     constants = {
@@ -85,7 +85,7 @@ def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors:
         "TYPE_1": int(first.dtype), "TYPE_2": int(second.dtype), "LINE_THREADS": threads, "QUADS": quads,
         "CLUSTER": cluster, "TILES": tiles,
     }  # fmt: skip
-    blocks = covering(first_blocks + sum(others), cluster) * cluster
+    blocks = ceil_div(first_blocks + sum(others), cluster) * cluster
     return SplitLaunch(constants, first_blocks, blocks, _COLUMN_TILE_BYTES * tiles if first.strided else 0)
 
 
@@ -100,7 +100,7 @@ def _line_threads(K: int, quads: int = 4) -> tuple[int, int]:
 
 def _column_groups(side: Side) -> int:
     """Return how many times 32 lines a side of strided lines has."""
-    return covering(side.lines, _COLUMN_LINES)
+    return ceil_div(side.lines, _COLUMN_LINES)
 
 
 def columns_share(sides: Sequence[int], multiprocessors: int) -> float:
@@ -108,13 +108,13 @@ def columns_share(sides: Sequence[int], multiprocessors: int) -> float:
 
     The lines are long, so that a block has an SM alone. The SMs without a block in the last wave wait for the others.
     """
-    waves = sum(_MOST_CLUSTER * covering(lines, _COLUMN_LINES) for lines in sides) / multiprocessors
+    waves = sum(_MOST_CLUSTER * ceil_div(lines, _COLUMN_LINES) for lines in sides) / multiprocessors
     return waves / max(1, math.ceil(waves))
 
 
 def _column_tiles_of(K: int, cluster: int) -> int:
     """Return the tiles that a block's part of K takes."""
-    return covering(padded(covering(K, cluster)), _COLUMN_TILE)
+    return ceil_div(padded(ceil_div(K, cluster)), _COLUMN_TILE)
 
 
 def _column_cluster(K: int, groups: int, multiprocessors: int) -> int:
@@ -156,10 +156,10 @@ def maxima_parts(side: Side, K: int, multiprocessors: int) -> int:
     """
     if not side.strided:
         return 0
-    across = covering(side.lines, MAXIMA_LINES)
-    return max(1, min(covering(K, 64), covering(4 * multiprocessors, across), 64))
+    across = ceil_div(side.lines, MAXIMA_LINES)
+    return max(1, min(ceil_div(K, 64), ceil_div(4 * multiprocessors, across), 64))
 
 
 def maxima_grid(lines: int, parts: int) -> tuple[int, int]:
     """Return the blocks of ``column_maxima.cu``."""
-    return covering(lines, MAXIMA_LINES), parts
+    return ceil_div(lines, MAXIMA_LINES), parts

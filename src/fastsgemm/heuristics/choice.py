@@ -1,6 +1,6 @@
 """Choose how a product is computed: list the ways, predict them in one table, take the least.
 
-The ways are those of `fastsgemm.heuristics.ways`, and with precision fp16x3 rung 11. ``docs/tuning.md`` states
+The ways are those of `fastsgemm.heuristics.alternatives`, and with precision fp16x3 rung 11. ``docs/tuning.md`` states
 the rules.
 """
 
@@ -14,15 +14,15 @@ from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import DIMENSIONS
 from fastsgemm.geometry.matrix import Operand
 from fastsgemm.heuristics import conversion, fp16x3
+from fastsgemm.heuristics.alternatives import SKINNY, Search
 from fastsgemm.heuristics.database import cached
-from fastsgemm.heuristics.knowledge import knowledge
-from fastsgemm.heuristics.pick import AS_THEY_LIE, EXACT, GIVEN, NEAREST, PREDICTED, Choice, Pick, comparable
-from fastsgemm.heuristics.ways import SKINNY, Search
+from fastsgemm.heuristics.device_database import device_database
+from fastsgemm.heuristics.selection import EXACT, GIVEN, NEAREST, PREDICTED, UNPACKED, Choice, Selection, comparable
 from fastsgemm.problem import Problem
 from fastsgemm.request import Request
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
-__all__ = ["EXACT", "GIVEN", "NEAREST", "PREDICTED", "Choice", "choose", "choose_config", "ways"]
+__all__ = ["EXACT", "GIVEN", "NEAREST", "PREDICTED", "Choice", "alternatives", "choose", "choose_config"]
 
 
 def choose(
@@ -41,7 +41,7 @@ def choose(
     return _choose(info_of(device), request, a, b, c, extents)
 
 
-def ways(
+def alternatives(
     device: DeviceTraits, request: Request, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()
 ) -> tuple[Choice, ...]:
     """Return the ways that `choose` compared, the one that is taken first, and each config for operands as they lie.
@@ -51,30 +51,33 @@ def ways(
     if request.config is not None:
         return ()
     if request.tensor_cores:
-        first, ieee = choose(device, request, a, b, c, extents), ways(device, request.ieee, a, b, c, extents)
+        first, ieee = choose(device, request, a, b, c, extents), alternatives(device, request.ieee, a, b, c, extents)
         return (first, *ieee) if first.tensor_cores else ieee
     if c.how.trans:
-        turned = ways(device, _transposed(request), b.transposed, a.transposed, c.transposed, extents)
-        return tuple(way.transposed for way in turned)
+        turned = alternatives(device, _transposed(request), b.transposed, a.transposed, c.transposed, extents)
+        return tuple(alternative.transposed for alternative in turned)
     if a.dtype or b.dtype:
         best, *others = _of_halves(info_of(device), request, a, b, c, extents)
-        fitted, as_float32 = knowledge(info_of(device)).fitted, ways(device, request, a.cast, b.cast, c, extents)
-        others += [conversion.converted(way, fitted, a, b, extents) for way in as_float32[1:]]
-        return (best, *sorted(others, key=lambda way: comparable(way.ms)))
-    extents, search = extents[-DIMENSIONS:], Search(knowledge(info_of(device)), request)
-    best, *others = search.ways(a, b, c, extents)
+        fitted, as_float32 = (
+            device_database(info_of(device)).fitted,
+            alternatives(device, request, a.cast, b.cast, c, extents),
+        )
+        others += [conversion.converted(alternative, fitted, a, b, extents) for alternative in as_float32[1:]]
+        return (best, *sorted(others, key=lambda alternative: comparable(alternative.ms)))
+    extents, search = extents[-DIMENSIONS:], Search(device_database(info_of(device)), request)
+    best, *others = search.alternatives(a, b, c, extents)
     problem = variants.dense_problem(a, b, c, extents=extents)
     ranking = [Choice(pick.taken, pick.ms) for pick in search.ranking(problem)]
-    compared = {way.config for way in (best, *others) if way.name == AS_THEY_LIE}
-    rest = [way for way in ranking if way.config not in compared]
-    return (best, *sorted([*others, *rest], key=lambda way: comparable(way.ms)))
+    compared = {alternative.config for alternative in (best, *others) if alternative.name == UNPACKED}
+    rest = [alternative for alternative in ranking if alternative.config not in compared]
+    return (best, *sorted([*others, *rest], key=lambda alternative: comparable(alternative.ms)))
 
 
-def choose_config(device: DeviceTraits, rung: Rung | None, problem: Problem, only: str | None = None) -> Pick:
+def choose_config(device: DeviceTraits, rung: Rung | None, problem: Problem, only: str | None = None) -> Selection:
     """Return the rung and config that compute a problem as it lies.
 
     Without a rung, it is the quickest of the default rungs that suit the problem. For `only`, see
-    `fastsgemm.heuristics.knowledge.Knowledge`.
+    `fastsgemm.heuristics.device_database.DeviceDatabase`.
 
     Raises
     ------
@@ -85,9 +88,9 @@ def choose_config(device: DeviceTraits, rung: Rung | None, problem: Problem, onl
 
 
 @cached
-def _choose_config(device: DeviceInfo, rung: Rung | None, problem: Problem, only: str | None) -> Pick:
+def _choose_config(device: DeviceInfo, rung: Rung | None, problem: Problem, only: str | None) -> Selection:
     request = Request(rung, batch_invariant=rung is SKINNY_IN_ORDER)
-    return Search(knowledge(device, only), request).pick(problem)
+    return Search(device_database(device, only), request).pick(problem)
 
 
 @cached
@@ -101,10 +104,10 @@ def _choose(
     if request.config is not None:
         rung = request.rung or rungs.of_config(request.config)
         config = rungs.in_order(request.config, a.shape[1]) if request.batch_invariant else request.config
-        return Choice(Pick(rung, config, GIVEN), triangle=bool(request.sym) and rung.computes_triangles)
+        return Choice(Selection(rung, config, GIVEN), triangle=bool(request.sym) and rung.computes_triangles)
     if a.dtype or b.dtype:
         return _of_halves(device, request, a, b, c, extents)[0]
-    return next(Search(knowledge(device), request).ways(a, b, c, extents[-DIMENSIONS:]))  # of one launch
+    return next(Search(device_database(device), request).alternatives(a, b, c, extents[-DIMENSIONS:]))  # of one launch
 
 
 def _of_halves(
@@ -115,7 +118,7 @@ def _of_halves(
     Rung 10 reads them as they lie; for the others they are converted to float32 first. Without times, the first of the
     two is taken, which moves less.
     """
-    rung, data = request.rung, knowledge(device)
+    rung, data = request.rung, device_database(device)
     converted = conversion.converted(_choose(device, request, a.cast, b.cast, c, extents), data.fitted, a, b, extents)
     reads_halves = SKINNY.suits(*c.shape) if rung is None else rung.reads_halves
     if request.batch_invariant or request.sym or not reads_halves:

@@ -14,15 +14,15 @@ from msgspec.structs import replace
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.matrix import Operand
+from fastsgemm.heuristics.alternatives import READER, SKINNY, Search
+from fastsgemm.heuristics.device_database import DeviceDatabase
 from fastsgemm.heuristics.fitted import Fitted
-from fastsgemm.heuristics.knowledge import Knowledge
-from fastsgemm.heuristics.pick import EXACT, PREDICTED, Choice
-from fastsgemm.heuristics.ways import READER, SKINNY, Search
+from fastsgemm.heuristics.selection import EXACT, PREDICTED, Choice
 from fastsgemm.problem import FLOAT32
 from fastsgemm.request import Request
 
 
-def as_they_lie(data: Knowledge, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...]) -> Choice:
+def as_they_lie(data: DeviceDatabase, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...]) -> Choice:
     """Return how rung 10 computes a product whose 16-bit operands it reads as they lie. C is row-major."""
     problem = replaced(variants.dense_problem(a, b, c, extents=extents), dtypes=FLOAT32)
     pick = Search(data, Request(SKINNY)).pick(problem)
@@ -31,7 +31,7 @@ def as_they_lie(data: Knowledge, a: Operand, b: Operand, c: Operand, extents: tu
     return Choice(pick.taken._replace(ms=ms, rule=rule), ms)
 
 
-def _ms_of_fewer_bytes(data: Knowledge, ms: float, flops: int, operands: tuple[Operand, ...], batch: int) -> float:
+def _ms_of_fewer_bytes(data: DeviceDatabase, ms: float, flops: int, operands: tuple[Operand, ...], batch: int) -> float:
     """Return the time of a product that takes `ms` with float32 operands.
 
     It is the time that its FMAs take at the rate of the quickest kernel, at least.

@@ -25,17 +25,17 @@ from fastsgemm.heuristics.curve_arrays import (
     LIGHTER,
     LIGHTEST,
     TERMS,
+    BlockTimes,
+    CandidateArrays,
     Floats,
-    Options,
-    Tables,
     floats,
     of_configs,
 )
 from fastsgemm.heuristics.curve_fit import Fit
 from fastsgemm.heuristics.curve_problems import SPARSE, STACKED
 from fastsgemm.heuristics.fitted import Fitted
-from fastsgemm.heuristics.pick import PREDICTED, Pick
-from fastsgemm.heuristics.products import Numbers, Product, numbers
+from fastsgemm.heuristics.products import Features, Product, numbers
+from fastsgemm.heuristics.selection import PREDICTED, Selection
 from fastsgemm.problem import Problem
 
 # Two predicted times that differ by less are equal: the model errs more than that.
@@ -81,7 +81,7 @@ class Table:
         self._model, self._products, self._ms = model, products, ms
         self._least: Floats = ms[:, 0] if ms.shape[1] == 1 else ms.min(axis=1)  # of each config
 
-    def best(self, plane: int = 0) -> Pick | None:
+    def best(self, plane: int = 0) -> Selection | None:
         """Return the best config for a product, or None if no config has a grid for it.
 
         Of the configs whose time is close to the least, the best is the one that comes first. So problems of similar
@@ -93,7 +93,7 @@ class Table:
             return None
         return self._pick(plane, int((times <= self._model.close * least).argmax()))
 
-    def ranking(self) -> list[Pick]:
+    def ranking(self) -> list[Selection]:
         """Return each config with the SPLIT_K that gives its least time on one product, the best first."""
         order = self._least[0].argsort(kind="stable").tolist()
         return [self._pick(0, column) for column in order if self._least[0, column] < math.inf]
@@ -104,11 +104,11 @@ class Table:
         pairs = zip(rows.tolist(), columns.tolist(), strict=True)
         return [(fits[column], PARTS[row], self._ms.item(0, row, column)) for row, column in pairs]
 
-    def _pick(self, plane: int, column: int) -> Pick:
+    def _pick(self, plane: int, column: int) -> Selection:
         """Return a config with the SPLIT_K that gives its least time."""
         row, fit = int(self._ms[plane, :, column].argmin()), self._model.fits[column]
         config = partial(self._model.config, self._products[plane].problem, row, column)
-        return Pick(fit.rung, config, PREDICTED, fit.curve, self._ms.item(plane, row, column))
+        return Selection(fit.rung, config, PREDICTED, fit.curve, self._ms.item(plane, row, column))
 
 
 class CostModel:
@@ -142,13 +142,13 @@ class CostModel:
             self._illegal = np.array([[self._ordered(fit, parts) is None for fit in fits] for parts in (1, 2)])
         self._options = np.array([*self._of_options()])
         # The options of one product, by how many numbers of parts of K are considered.
-        self._first = [Options(*self._options[:, : rows * len(fits)]) for rows in range(len(PARTS) + 1)]
-        self._tables = Tables(fits, fitted.accumulators_cost)
+        self._first = [CandidateArrays(*self._options[:, : rows * len(fits)]) for rows in range(len(PARTS) + 1)]
+        self._tables = BlockTimes(fits, fitted.accumulators_cost)
         flop = 2.0 * BM * BN * multiprocessors * floats(fit.curve.blocks_per_sm for fit in fits)  # of a step
         # FLOP per ms of the quickest config in full waves, of aligned NN operands.
         self.peak = float((flop / self._tables.full_step).max())
 
-    def _of_options(self) -> Options:
+    def _of_options(self) -> CandidateArrays:
         """Return the numbers of all options, with K in one part first."""
         parts, fewer = floats([1, 2] if self._in_order else PARTS)[:, None], floats(_FEWER)[:, None]
         more, rows = parts > 1.0, len(parts)
@@ -171,8 +171,10 @@ class CostModel:
             "tail_once": np.where(more, 0.0, once),
             "tail_steps": np.where(more, 0.0, more_steps),
         }
-        arrays = Options(**of_configs(self.fits, self._sms), **of_parts, chains=chains, shortest=shortest)
-        return Options(*(np.broadcast_to(array, (rows, len(self.fits))).ravel().astype(np.float64) for array in arrays))
+        arrays = CandidateArrays(**of_configs(self.fits, self._sms), **of_parts, chains=chains, shortest=shortest)
+        return CandidateArrays(
+            *(np.broadcast_to(array, (rows, len(self.fits))).ravel().astype(np.float64) for array in arrays)
+        )
 
     def _ordered(self, fit: Fit, parts: int) -> Config | None:
         """Return the config of a fit that sums in one order, or None if it is not legal."""
@@ -199,8 +201,8 @@ class CostModel:
         o, p = self._first[rows], features[0]
         if len(features) > 1:
             n = rows * len(self.fits)
-            o = Options(*np.concatenate([self._options[:, :n]] * len(features), axis=1))
-            p = Numbers(*np.array([*zip(*features, strict=True)]).repeat(n, axis=1))
+            o = CandidateArrays(*np.concatenate([self._options[:, :n]] * len(features), axis=1))
+            p = Features(*np.array([*zip(*features, strict=True)]).repeat(n, axis=1))
         tall, wide, tiles = self._tiles(products, p, o)
         # A tile has one element at least.
         too_many = max(feature.stored_bytes for feature in features) > 4.0 * MAX_BLOCKS
@@ -248,7 +250,7 @@ class CostModel:
             ms = np.where((tiles >= o.most_tiles) | (o.least_k > p.K), np.inf, ms)
         return Table(self, products, self._without(products, ms.reshape(len(features), rows, len(self.fits))))
 
-    def _rows(self, features: Sequence[Numbers]) -> int:
+    def _rows(self, features: Sequence[Features]) -> int:
         """Return how many numbers of parts of K are considered with any config."""
         most_K = max(p.K for p in features)
         if self._in_order:
@@ -263,7 +265,7 @@ class CostModel:
         )
         return min(deep, bisect_left(_FEWER, _MOST_WAVES * self._sms / fewest))
 
-    def _tiles(self, products: Sequence[Product], p: Numbers, o: Options) -> tuple[Any, Any, Floats]:
+    def _tiles(self, products: Sequence[Product], p: Features, o: CandidateArrays) -> tuple[Any, Any, Floats]:
         """Return the rows and columns of a tile of the caller's C, and how many tiles are computed."""
         tall, wide = o.BM, o.BN
         if self._any_narrow:
@@ -277,7 +279,9 @@ class CostModel:
                 ]
         return tall, wide, tiles
 
-    def _depth(self, features: Sequence[Numbers], p: Numbers, o: Options, rows: int) -> tuple[Any, Floats, Any]:
+    def _depth(
+        self, features: Sequence[Features], p: Features, o: CandidateArrays, rows: int
+    ) -> tuple[Any, Floats, Any]:
         """Return the steps of k of a part, the same above those of the shortest K that was measured, and the parts.
 
         A ragged last tile of k costs some steps more.

@@ -20,11 +20,11 @@ Floats = NDArray[np.float64]
 
 KINDS = 3  # of reading: neither, one or both of A and B are ragged
 STORES = 4  # whether rows of C are ragged, and whether those are that are stored with swap_ab
-FULL, LATER, LIGHTER, LIGHTEST = range(4)  # times that follow from more than one load; see `Tables`
-BANDWIDTH, ACCUMULATING, TERMS = range(3)  # places in what `Tables.ends` returns
+FULL, LATER, LIGHTER, LIGHTEST = range(4)  # times that follow from more than one load; see `BlockTimes`
+BANDWIDTH, ACCUMULATING, TERMS = range(3)  # places in what `BlockTimes.ends` returns
 
 
-class Options(NamedTuple):
+class CandidateArrays(NamedTuple):
     """What configs bring into the times of options: arrays of one for each."""
 
     BM: Any  # rows of a tile
@@ -53,7 +53,7 @@ class Options(NamedTuple):
 
 
 def of_configs(fits: Sequence[Fit], multiprocessors: float) -> dict[str, Any]:
-    """Return the fields of `Options` that depend on the config alone, on a device with so many multiprocessors."""
+    """Return the fields of `CandidateArrays` that depend on the config alone, for so many multiprocessors."""
     configs = [fit.curve.config for fit in fits]
     BM, BN = floats(c.BM for c in configs), floats(c.BN for c in configs)
     narrow = np.array([fit.rung.narrow for fit in fits])
@@ -68,7 +68,7 @@ def of_configs(fits: Sequence[Fit], multiprocessors: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class Tables:
+class BlockTimes:
     """The times of a block, in ms: of a step of k, of one below the bend beside, and once.
 
     There is a table for each way to read and to store. Its places are, for one config after the other, the lightest

@@ -30,7 +30,7 @@ from fastsgemm.heuristics.database_entries import (
     Unread,
     entries_of,
     line_of,
-    place,
+    sort_key,
 )
 from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.fp16x3_rates import Rates
@@ -295,8 +295,8 @@ def merged(old: Content, new: Content) -> Content:
     """
 
     def replaced(before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[Any, ...]:
-        places = {*map(place, after)}
-        return (*(entry for entry in before if place(entry) not in places), *after)
+        places = {*map(sort_key, after)}
+        return (*(entry for entry in before if sort_key(entry) not in places), *after)
 
     return structs.replace(
         old,
@@ -322,8 +322,8 @@ def dumps(content: Content) -> str:
             parts.append(f'"{key}": {json.dumps(structs.asdict(numbers))}')
     parts += [f"{json.dumps(part.key)}: {part.text}" for part in content.unread if part.key not in LISTS]
     lists: dict[str, Iterable[Any]] = {
-        "records": sorted(content.records, key=place),
-        "curves": map(with_numbers, sorted(content.curves, key=place)),
+        "records": sorted(content.records, key=sort_key),
+        "curves": map(with_numbers, sorted(content.curves, key=sort_key)),
         "candidates": content.candidates,
         "rates": content.rates,  # in order: the first are those of the architecture
     }

@@ -296,7 +296,7 @@ def line_of(entry: Entry | Rates) -> str:
     return json.dumps({key: data[key] for key in _ORDER if key in data})
 
 
-def place(entry: Evidence) -> tuple[Any, ...]:
+def sort_key(entry: Evidence) -> tuple[Any, ...]:
     """Return what a file has one record, the curves of one run or the rates for, as a sort key.
 
     That is rung, order of summation and device, and of a record its problem. Curves of one place stay in their order,

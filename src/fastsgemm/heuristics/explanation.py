@@ -12,11 +12,11 @@ from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import DeviceError
 from fastsgemm.geometry import variants
 from fastsgemm.heuristics import choice, database, fp16x3
+from fastsgemm.heuristics.alternatives import LEAST_GAIN
 from fastsgemm.heuristics.choice import Choice
 from fastsgemm.heuristics.cost_model import CLOSE
 from fastsgemm.heuristics.database_entries import GENERIC, Record, tflops
-from fastsgemm.heuristics.ways import LEAST_GAIN
-from fastsgemm.problem import Problem, as_data, checked, dtypes_of, of, spell
+from fastsgemm.problem import Problem, as_data, checked, dtypes_of, format_problem, of
 from fastsgemm.request import Request, of_problem, resolve
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
@@ -50,7 +50,7 @@ class Explanation:
     problem: Problem
     choice: Choice
     precision: str = "ieee"
-    ways: tuple[Choice, ...] = ()
+    alternatives: tuple[Choice, ...] = ()
     evidence: str = ""
 
     @property
@@ -83,7 +83,7 @@ class Explanation:
         if chosen.rule == choice.EXACT and self._is_of_this_device:
             return None, "this problem was tuned on this device"
         why = "tune it" if chosen.rule == choice.EXACT else "measure what is predicted here"
-        return f"fastsgemm tune --rung {rung.name} --size {spell(self.problem)}", why
+        return f"fastsgemm tune --rung {rung.name} --size {format_problem(self.problem)}", why
 
     @property
     def _is_of_this_device(self) -> bool:
@@ -113,18 +113,18 @@ class Explanation:
         device = getattr(chosen.evidence, "device", None)
         return "measured" if self._is_of_this_device else f"that of {device}, not measured on this device"
 
-    def _why_not(self, way: Choice) -> str:
+    def _why_not(self, alternative: Choice) -> str:
         """Why a way with a shorter time than that of the choice was not chosen; empty where its time is not shorter."""
         chosen = self.choice
-        if way.ms is None or chosen.ms is None or way.ms >= chosen.ms:
+        if alternative.ms is None or chosen.ms is None or alternative.ms >= chosen.ms:
             return ""
         if chosen.tensor_cores:
             return chosen.why
-        if chosen.triangle and not way.triangle:
+        if chosen.triangle and not alternative.triangle:
             return "does not compute one triangle alone"
-        if chosen.rule == choice.EXACT and way.rule != choice.EXACT:
+        if chosen.rule == choice.EXACT and alternative.rule != choice.EXACT:
             return f"a tuned config is left only for one predicted to take {LEAST_GAIN:.0%} less"
-        if way.ms * CLOSE >= chosen.ms:
+        if alternative.ms * CLOSE >= chosen.ms:
             return f"predictions within {CLOSE - 1:.0%} count as equal"
         return "not compared"
 
@@ -150,14 +150,14 @@ class Explanation:
             "ms": chosen.ms,
             "ways": [
                 {
-                    "way": way.name,
-                    "ms": way.ms,
-                    "rung": way.rung.name,
-                    "constants": way.config.constants,
-                    "rule": way.rule,
-                    "why_not": self._why_not(way),
+                    "way": alternative.name,
+                    "ms": alternative.ms,
+                    "rung": alternative.rung.name,
+                    "constants": alternative.config.constants,
+                    "rule": alternative.rule,
+                    "why_not": self._why_not(alternative),
                 }
-                for way in self.ways
+                for alternative in self.alternatives
             ],
         }
 
@@ -165,7 +165,7 @@ class Explanation:
         chosen = self.choice
         answer = f"{chosen.config}, {chosen.why if chosen.tensor_cores else chosen.rule}"
         return (
-            f"<Explanation, to be printed: {spell(self.problem)} on {self.device.name} "
+            f"<Explanation, to be printed: {format_problem(self.problem)} on {self.device.name} "
             f"({self.device.arch}) gets {self.rung} {answer}>"
         )
 
@@ -195,13 +195,11 @@ class Explanation:
         if chosen.ms is not None:
             rate = tflops(p, chosen.ms)
             lines.append(f"time       {chosen.ms:.4g} ms, {rate:.4g} TFLOP/s ({self._origin_of_time})")
-        for number, way in enumerate(self.ways[1 : 1 + _SHOWN]):
-            time = "" if way.ms is None else f"{way.ms:.4g} ms  "
-            why = self._why_not(way)
-            lines.append(
-                f"{'others' if number == 0 else '':10} {time}{way.name}: {way.rung.name} {way.config}"
-                f"{f' ({why})' if why else ''}"
-            )
+        for number, alternative in enumerate(self.alternatives[1 : 1 + _SHOWN]):
+            time = "" if alternative.ms is None else f"{alternative.ms:.4g} ms  "
+            why = self._why_not(alternative)
+            heading, kernel = "others" if number == 0 else "", f"{alternative.rung.name} {alternative.config}"
+            lines.append(f"{heading:10} {time}{alternative.name}: {kernel}{f' ({why})' if why else ''}")
         return lines
 
 
@@ -219,7 +217,7 @@ def _evidence(choice: Choice, device: DeviceInfo) -> str:
     where = "yours" if user else "shipped"
     place = "every architecture" if arch == GENERIC else evidence.device or arch
     if isinstance(evidence, Record):
-        at = "" if evidence.problem is None else f" at {spell(evidence.problem)}"
+        at = "" if evidence.problem is None else f" at {format_problem(evidence.problem)}"
         return f"{evidence.origin} record for {place}{at} ({where}; {evidence.source})"
     return f"measured times on {place} ({where}; {evidence.source})"
 
@@ -300,7 +298,9 @@ def explained(device: DeviceInfo, problem: Problem, request: Request) -> Explana
     """Do what `explain` does for a device that is described, not looked up, and a request that is resolved."""
     query = device, request, *variants.dense_operands(problem), variants.extents_of(problem)
     chosen = choice.choose(*query)
-    return Explanation(device, problem, chosen, request.precision, choice.ways(*query), _evidence(chosen, device))
+    return Explanation(
+        device, problem, chosen, request.precision, choice.alternatives(*query), _evidence(chosen, device)
+    )
 
 
 def device_at(place: int | str) -> DeviceInfo:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from fastsgemm import rungs
-from fastsgemm.config import HalfConfig
+from fastsgemm.config import F16DirectConfig
 from fastsgemm.device import DeviceInfo, DeviceTraits
 from fastsgemm.errors import ConfigError, DeviceError, ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
@@ -26,7 +26,7 @@ from fastsgemm.geometry.matrix import Operand
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, kinds_of
-from fastsgemm.heuristics.pick import GIVEN, PREDICTED, Choice, Pick
+from fastsgemm.heuristics.selection import GIVEN, PREDICTED, Choice, Selection
 from fastsgemm.known_devices import compute_capability
 from fastsgemm.problem import Dtypes, Problem, Sym
 from fastsgemm.request import Request
@@ -68,7 +68,7 @@ def check_config(device: DeviceTraits, config: TileConfig) -> None:
         raise ConfigError(f"illegal config for rung fp16x3 ({config}): {'; '.join(map(str, broken))}")
 
 
-def check_half(config: HalfConfig, problem: Problem, direct: bool) -> None:
+def check_half(config: F16DirectConfig, problem: Problem, direct: bool) -> None:
     """Raise `ConfigError` if a config for operands as they lie is not for those of a problem.
 
     `direct` says whether they can be read so.
@@ -117,10 +117,10 @@ def choose(
 def _given(device: DeviceInfo, problem: Problem, request: Request, direct: bool) -> Choice:
     """Return how rung 11 computes a problem with the caller's config; see `check_half` for `direct`."""
     config: TileConfig = request.config  # type: ignore[assignment]  # `check_config` saw to it
-    if isinstance(config, HalfConfig):
+    if isinstance(config, F16DirectConfig):
         check_half(config, problem, direct)
     trans_c = not request.sym and orientation(device, problem, config)
-    return Choice(Pick(RUNG, config, GIVEN), trans_c=trans_c, triangle=bool(request.sym))
+    return Choice(Selection(RUNG, config, GIVEN), trans_c=trans_c, triangle=bool(request.sym))
 
 
 @cached
@@ -139,7 +139,7 @@ def _predicted(device: DeviceInfo, problem: Problem, request: Request, direct: b
         return None, f"so few steps of k err less in IEEE arithmetic: K = {problem.K}"
     way = _quickest_way(rates, device, problem, request, direct)
     ms = None if rates.least_gflop is not None else 1e-3 * way.us * problem.batch  # one product after the other
-    pick = Pick(RUNG, way.config, PREDICTED, rates, ms)
+    pick = Selection(RUNG, way.config, PREDICTED, rates, ms)
     tensor = Choice(pick, ms, trans_c=way.trans_c, triangle=bool(request.sym), tensor_ms=ms)
     if forced:
         return tensor, f"rung {RUNG.name} was asked for"
@@ -156,10 +156,10 @@ def _quickest_way(rates: Rates, device: DeviceInfo, problem: Problem, request: R
         split = all(split), False
     quickest = partial(_quickest, rates, problem=problem, device=device, sym=request.sym)
     unsplit = rates.unsplit(problem.dtypes) if direct else None
-    ways = [] if unsplit is None else [quickest(unsplit.tiles, split=(False, False))]
+    alternatives = [] if unsplit is None else [quickest(unsplit.tiles, split=(False, False))]
     if unsplit is None or unsplit is rates.mixed:  # beside float32, three products as they lie or two of split operands
-        ways.append(quickest(rates.tiles, split=split))
-    return min(ways, key=_Way.order)
+        alternatives.append(quickest(rates.tiles, split=split))
+    return min(alternatives, key=_Way.order)
 
 
 def _without_times(least: dict[str, float], arch: str, problem: Problem) -> tuple[bool, str]:
@@ -229,7 +229,7 @@ def _quickest(
             continue
         for parts in _SPLIT_K:
             config = tile.config.replace(SPLIT_K=parts)
-            most = _SPLIT_K[-1] if isinstance(config, HalfConfig) else rates.most_parts
+            most = _SPLIT_K[-1] if isinstance(config, F16DirectConfig) else rates.most_parts
             if parts > min(most, max(1, problem.K // _PART_STEPS)):
                 break
             for trans_c in (False,) if sym else geometry.orientations(config, problem.dtypes):
@@ -262,7 +262,7 @@ def predicted_us(
     a, b = problem.dtypes
     launch_us, read_tb_s, products = times.launch_us, times.read_tb_s, (3 - (a > 0) - (b > 0)) / 3  # of `step_us`
     unsplit = rates.unsplit(problem.dtypes)
-    if unsplit is not None and isinstance(tile.config, HalfConfig):
+    if unsplit is not None and isinstance(tile.config, F16DirectConfig):
         launch_us, read_tb_s, products = unsplit.launch_us, unsplit.read_tb_s, 1.0
     steps_us = t.computed_blocks * tile.step_us * products
     computing = waves * (steps_us + stores * tile.tile_us)

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
 
-from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, HalfConfig
+from fastsgemm.config import F16DirectConfig, Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.errors import ConfigError, RecordError
 from fastsgemm.geometry.fp16x3 import TileConfig, fault_of_mixed
 from fastsgemm.heuristics.fields import Date, Extent, Multiprocessors, Text, Tools
@@ -39,7 +39,7 @@ class Tile(_Part, frozen=True):
     def config(self) -> TileConfig:
         """The config of these constants: for mma.sync, for wgmma, or for 16-bit operands as they lie."""
         kinds: dict[str, type[TileConfig]] = {"WM": Fp16x3MmaConfig, "PROMOTE_STAGES": Fp16x3Config}
-        kind = next((kind for name, kind in kinds.items() if name in self.constants), HalfConfig)
+        kind = next((kind for name, kind in kinds.items() if name in self.constants), F16DirectConfig)
         return kind.from_constants(self.constants | {"SPLIT_K": 1})
 
     def serves(self, K: int, shared_limit: int) -> bool:
@@ -121,17 +121,17 @@ class Rates(_Part, frozen=True, kw_only=True):
 
 def kinds_of(arch: str) -> tuple[type[TileConfig], ...]:
     """Return the classes of the configs of rung 11 that an architecture can run, the quickest first."""
-    return (Fp16x3Config, Fp16x3MmaConfig, HalfConfig) if arch == _HOPPER else (Fp16x3MmaConfig,)
+    return (Fp16x3Config, Fp16x3MmaConfig, F16DirectConfig) if arch == _HOPPER else (Fp16x3MmaConfig,)
 
 
 def _check(config: TileConfig, direct: bool, mixed: bool) -> None:
     """Raise `ConfigError` if a config cannot be that of operands as they lie, `direct`, or of split ones."""
-    if isinstance(config, HalfConfig) is not direct:
+    if isinstance(config, F16DirectConfig) is not direct:
         raise ConfigError(f"{config!r} is not for operands {'as they lie' if direct else 'that are split'}")
     broken = config.violations(sys.maxsize)
     if broken:
         raise ConfigError(f"{config!r}: {broken[0]}")
-    if mixed and isinstance(config, HalfConfig) and (fault := fault_of_mixed(config)):
+    if mixed and isinstance(config, F16DirectConfig) and (fault := fault_of_mixed(config)):
         raise ConfigError(f"{config!r} is not for bfloat16 and float32: {fault}")
 
 

@@ -18,7 +18,7 @@ class Product(NamedTuple):
     narrow: bool = False  # whether the rungs for few rows may compute it
 
 
-class Numbers(NamedTuple):
+class Features(NamedTuple):
     """The numbers of products: of one, or an array of one for each option."""
 
     M: Any
@@ -30,18 +30,18 @@ class Numbers(NamedTuple):
     read_bytes: Any  # of A and B
     stored_bytes: Any  # of C
     swap: Any  # whether the rungs for few rows compute the transposed product
-    table: Any  # the table of times, see `fastsgemm.heuristics.curve_arrays.Tables`
+    table: Any  # the table of times, see `fastsgemm.heuristics.curve_arrays.BlockTimes`
     stores: Any  # how often each tile is stored: twice, where one triangle is computed
 
 
-def numbers(p: Problem) -> Numbers:
+def numbers(p: Problem) -> Features:
     """Return the numbers of one product, as floats: NumPy takes longer to multiply arrays by integers."""
     M, N, K, batch = p.M, p.N, max(1, p.K), p.batch
     trans_a, trans_b, swap = p.layout[0] == "T", p.layout[1] == "T", N < M
     ragged = ((M if trans_a else p.K) % TRANSACTION > 0) + ((p.K if trans_b else N) % TRANSACTION > 0)
     odd = N % TRANSACTION > 0
     store = 2 * odd + (M % TRANSACTION > 0 if swap else odd)
-    return Numbers(
+    return Features(
         float(M),
         float(N),
         float(min(M, N)),

@@ -21,7 +21,7 @@ from fastsgemm.measure import cublas
 from fastsgemm.measure.constants import constants_of
 from fastsgemm.measure.operands import host_operands, lent, refuse_too_large, views
 from fastsgemm.measure.stopwatch import Stopwatch, WallClock, Work
-from fastsgemm.problem import Problem, spell
+from fastsgemm.problem import Problem, format_problem
 from fastsgemm.request import resolve
 from fastsgemm.rungs import RUNGS, Rung
 
@@ -147,7 +147,7 @@ def on_host(problem: Problem, multiply: HostProduct, rungs: Sequence[Rung] = ())
     refuse_too_large(problem, _COPIES)
     if problem.flops > _HOST_FLOPS:
         raise ShapeError(
-            f"{spell(problem)} takes {problem.flops:.2g} FLOPs, the limit on the host is {_HOST_FLOPS:.2g}; "
+            f"{format_problem(problem)} takes {problem.flops:.2g} FLOPs, the limit on the host is {_HOST_FLOPS:.2g}; "
             "choose a smaller size"
         )
     a, b, c = host_operands(problem)

@@ -19,7 +19,7 @@ from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.layout import Meta
-from fastsgemm.problem import DType, Problem, spell
+from fastsgemm.problem import DType, Problem, format_problem
 
 if TYPE_CHECKING:
     from fastsgemm.device import Gpu
@@ -73,7 +73,7 @@ def _fill(array: DeviceArray, numbers: np.ndarray) -> None:
     while filled < total:  # each copy doubles the part that is filled
         chunk = min(filled, total - filled)
         result = driver.cuMemcpyDtoDAsync(array.pointer + filled, array.pointer, chunk, array.handle)
-        device.succeed("filling an operand", result)
+        device.check_driver("filling an operand", result)
         filled += chunk
 
 
@@ -126,7 +126,7 @@ def host_operands(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]
         The problem is a batch.
     """
     if problem.batch > 1:
-        raise ShapeError(f"the ladder compares rungs on one product, got the batch {spell(problem)}")
+        raise ShapeError(f"the ladder compares rungs on one product, got the batch {format_problem(problem)}")
     generator = np.random.default_rng(0)
     a, b = (
         generator.standard_normal(shape[::-1] if column_major else shape, np.float32)
@@ -145,7 +145,7 @@ def refuse_too_large(problem: Problem, copies: float) -> None:
     needed, free = 4 * copies * (M * K + K * N + M * N), _available()
     if needed > free:
         raise ShapeError(
-            f"{spell(problem)} needs about {needed / 2**30:.3g} GiB of this machine's memory, "
+            f"{format_problem(problem)} needs about {needed / 2**30:.3g} GiB of this machine's memory, "
             f"{free / 2**30:.3g} GiB are available; choose a smaller size"
         )
 

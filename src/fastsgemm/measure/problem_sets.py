@@ -13,7 +13,7 @@ from fastsgemm.geometry.layout import Meta
 from fastsgemm.geometry.matrix import Operand, operand_of
 from fastsgemm.geometry.variants import Call
 from fastsgemm.problem import LAYOUTS as OPERAND_LAYOUTS
-from fastsgemm.problem import Problem, of_data, parse, spell
+from fastsgemm.problem import Problem, format_problem, of_data, parse
 
 SEED = 107  # of the random problems; changed whenever these influenced a change, or one of them was tuned
 LAUNCH_FLOPS = 10**8  # 0.1 GFLOP: an H200 computes that in 2 us, less than a launch takes
@@ -89,7 +89,7 @@ class Sample:
 
     def __str__(self) -> str:
         padded = "" if self.padding == (0, 0, 0) else "+" + "+".join(map(str, self.padding))
-        return spell(self.problem) + padded
+        return format_problem(self.problem) + padded
 
 
 def sample_of(row: Mapping[str, Any]) -> Sample:

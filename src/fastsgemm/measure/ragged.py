@@ -10,7 +10,7 @@ import numpy as np
 from fastsgemm.config import VECTOR, Config
 from fastsgemm.measure.operands import host_operands
 from fastsgemm.measure.reference import Reference
-from fastsgemm.problem import Problem, spell
+from fastsgemm.problem import Problem, format_problem
 from fastsgemm.rungs import Rung
 from fastsgemm.sim.errors import SimError
 from fastsgemm.sim.gemm import sgemm
@@ -28,7 +28,7 @@ def mismatch(rung: Rung, config: Config, layout: str, machine: Machine) -> str |
             sgemm(rung, config, A, B, 1.0, 1.0, C, machine)
         message = reference.mismatch(C)
         if message is not None:
-            return f"at {spell(problem)} with beta = 1: {message}"
+            return f"at {format_problem(problem)} with beta = 1: {message}"
     return None
 
 
@@ -60,4 +60,4 @@ def errors_naming(rung: Rung, problem: Problem) -> Iterator[None]:
     try:
         yield
     except SimError as error:
-        raise type(error)(f"rung {rung} at {spell(problem)}: {error}") from error
+        raise type(error)(f"rung {rung} at {format_problem(problem)}: {error}") from error

@@ -17,7 +17,7 @@ from fastsgemm.measure.constants import Constants, constants_of
 from fastsgemm.measure.counts import CountedRow, Fp16x3Rows, KernelRow, Table
 from fastsgemm.measure.operands import host_operands, refuse_too_large
 from fastsgemm.measure.reference import Reference
-from fastsgemm.problem import Problem, spell
+from fastsgemm.problem import Problem, format_problem
 from fastsgemm.progress import track
 from fastsgemm.request import resolve
 from fastsgemm.rungs import Rung
@@ -125,8 +125,8 @@ def _refuse_too_large(problem: Problem, all_constants: Sequence[Constants]) -> N
     flops = sum(_flops(problem, constants.rung, constants.config) for constants in all_constants)
     if flops > MOST_FLOPS:
         raise ShapeError(
-            f"simulating {spell(problem)} on {len(all_constants)} rung(s) takes {flops:.2g} FLOPs in whole tiles, "
-            f"{minutes(flops)}; the limit is {MOST_FLOPS:.2g}: choose a smaller size or "
+            f"simulating {format_problem(problem)} on {len(all_constants)} rung(s) takes {flops:.2g} FLOPs in whole "
+            f"tiles, {minutes(flops)}; the limit is {MOST_FLOPS:.2g}: choose a smaller size or "
             "fewer rungs"
         )
 

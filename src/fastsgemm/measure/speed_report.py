@@ -10,7 +10,7 @@ from fastsgemm.measure import environment, speeds
 from fastsgemm.measure.comparison import Verdict
 from fastsgemm.measure.problem_sets import SETS_OF_A_RUN
 from fastsgemm.measure.tables import markdown
-from fastsgemm.problem import of_data, spell
+from fastsgemm.problem import format_problem, of_data
 
 Data = dict[str, Any]
 
@@ -56,7 +56,7 @@ def _losses(data: Data) -> list[str]:
     losses = sorted((row for row in rows if row["percent"] < 100.0), key=lambda row: float(row["percent"]))
     lines = []
     for row in losses:
-        labels = (spell(of_data(row)), f"{row['lda']}, {row['ldb']}, {row['ldc']}", row["rung"], row["rule"])
+        labels = (format_problem(of_data(row)), f"{row['lda']}, {row['ldb']}, {row['ldc']}", row["rung"], row["rule"])
         lines.append((*labels, f"{row['ms']:.4g}", f"{row['cublas_ms']:.4g}", f"{row['percent'] / 100:.2f}"))
     heading = f"## The {len(losses)} of {len(rows)} problems on which cuBLAS is faster"
     return [heading, "", *markdown(_LOSSES, lines, text=_LOSSES[1:4])]

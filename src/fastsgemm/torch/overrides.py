@@ -123,7 +123,7 @@ class Override:
         if not reason:
             try:
                 result = self._run(decision, a, b, c, out, alpha, beta)
-            except PassedOn as error:
+            except Fallback as error:
                 reason = error.reason
             except OverlapError:
                 reason = decisions.OVERLAP
@@ -166,13 +166,13 @@ class Override:
         if any(
             address < MAX_STORAGE_BYTES and freed(x, address) for x, address in zip(tensors, addresses, strict=True)
         ):
-            raise PassedOn(decisions.NO_MEMORY)
+            raise Fallback(decisions.NO_MEMORY)
         views = [*zip(addresses, decision.metas, strict=False)]  # no meta of a C that is the output
         decision.plan = execution.run(decision.ordinal, views, alpha, beta, self._request)
         return result
 
 
-class PassedOn(Exception):
+class Fallback(Exception):
     """PyTorch's own kernel is to take the call; this never leaves the module."""
 
     def __init__(self, reason: str) -> None:
@@ -191,7 +191,7 @@ def _scalars(alpha: Any, beta: Any) -> tuple[float, float]:
     try:
         return execution.scalar("alpha", alpha), execution.scalar("beta", beta)
     except FastsgemmError:
-        raise PassedOn(decisions.SCALAR) from None
+        raise Fallback(decisions.SCALAR) from None
 
 
 def _default_precision() -> str:

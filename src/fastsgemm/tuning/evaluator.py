@@ -15,7 +15,7 @@ from fastsgemm import device
 from fastsgemm.call.arrays import DeviceArray
 from fastsgemm.call.driver import multiply
 from fastsgemm.call.split_operand import split as split_operand
-from fastsgemm.config import Config, HalfConfig
+from fastsgemm.config import Config, F16DirectConfig
 from fastsgemm.device import LEGACY_STREAM, info_of
 from fastsgemm.errors import CompileError, TuningError
 from fastsgemm.geometry import variants
@@ -237,7 +237,9 @@ class Timer:
 
     def product_of_tile(self, config: TileConfig, split: tuple[bool, bool]) -> Callable[[], None]:
         """Return the product that `of_tile` times."""
-        before = not isinstance(config, HalfConfig)  # nothing is split of operands as they lie, in the call or before
+        before = not isinstance(
+            config, F16DirectConfig
+        )  # nothing is split of operands as they lie, in the call or before
         operands = lent(self._problem, self._arrays)
         splits = [
             split_operand(operand, name) if before and not within else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fastsgemm import device, rungs, settings
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import FastsgemmError
-from fastsgemm.heuristics import database, knowledge
+from fastsgemm.heuristics import database, device_database
 from fastsgemm.progress import warn
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def open_device(ordinal: int, stream: Callable[[], int] = lambda: LEGACY_STREAM)
     if ordinal in opened:
         return opened[ordinal]
     gpu = device.open_gpu(ordinal)
-    if allowed() and not knowledge.knows(gpu):
+    if allowed() and not device_database.knows(gpu):
         with device.current(gpu):
             # The call's stream, or the legacy stream, on which tuning runs.
             if device.is_capturing(stream()) or device.is_capturing(LEGACY_STREAM):
@@ -87,10 +87,10 @@ def _tune(gpu: Gpu) -> None:
         "Set FASTSGEMM_TUNE=off to prevent this."
     )
     try:
-        with tuner.evaluating(gpu) as evaluator, tuner.alone(evaluator.device, WAIT_SECONDS):
+        with tuner.evaluating(gpu) as evaluator, tuner.exclusive_lock(evaluator.device, WAIT_SECONDS):
             database.forget()
-            if not knowledge.knows(gpu):  # another process may have tuned it in the meantime
-                tuner.carry_out(plan_run(evaluator.device, quick=True), evaluator, bar)
+            if not device_database.knows(gpu):  # another process may have tuned it in the meantime
+                tuner.run_plan(plan_run(evaluator.device, quick=True), evaluator, bar)
     except FastsgemmError as error:
         warn(f"{gpu.name} could not be tuned, generic configs are used: {error}")
     finally:  # also after Ctrl-C: the next call uses the results so far

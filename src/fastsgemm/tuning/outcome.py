@@ -11,7 +11,7 @@ from fastsgemm.config import Config
 from fastsgemm.heuristics.database_entries import Content, Curve, Measured, tflops
 from fastsgemm.heuristics.fields import Tools
 from fastsgemm.heuristics.fp16x3_rates import Rates
-from fastsgemm.problem import Problem, as_data, spell
+from fastsgemm.problem import Problem, as_data, format_problem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,7 +112,7 @@ class Outcome:
         for tuned in self.tuned:
             row = _row(tuned)
             lines.append(
-                f"{spell(tuned.problem):22} {tuned.rung:10} {tuned.ms:9.4g} {row['tflops']:8.4g} "
+                f"{format_problem(tuned.problem):22} {tuned.rung:10} {tuned.ms:9.4g} {row['tflops']:8.4g} "
                 f"{_percent(row['of_shipped']):>8} {_percent(row['of_cublas']):>7}  {tuned.config}"
             )
         lines.append(

@@ -11,7 +11,7 @@ from fastsgemm.errors import ArgumentError, ConfigError, ShapeError
 from fastsgemm.geometry.variants import dense_call
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.fp16x3 import require_tensor_cores, supported
-from fastsgemm.problem import Problem, checked, parse, require_float32, spell
+from fastsgemm.problem import Problem, checked, format_problem, parse, require_float32
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.candidates import of_space
 from fastsgemm.tuning.spaces import SPACES, Space
@@ -53,7 +53,7 @@ class RunPlan:
     @property
     def everything(self) -> list[str]:
         """The spelling of every problem of all spaces."""
-        return list(dict.fromkeys(spell(problem) for space in self.spaces for problem in self.of(space)))
+        return list(dict.fromkeys(format_problem(problem) for space in self.spaces for problem in self.of(space)))
 
     def json(self) -> dict[str, Any]:
         """Return the plan as plain data."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fastsgemm.errors import MissingExtraError, RecordError
 from fastsgemm.heuristics.database_entries import tflops
-from fastsgemm.problem import spell
+from fastsgemm.problem import format_problem
 
 if TYPE_CHECKING:
     from fastsgemm.tuning.outcome import Outcome
@@ -37,7 +37,7 @@ def draw(outcome: Outcome, path: Path) -> None:
     axes = figure.add_subplot()
     for (rung, problem), times in outcome.timed.items():
         rates = sorted((tflops(problem, ms) for ms in times.values()), reverse=True)
-        axes.plot(range(1, len(rates) + 1), rates, label=f"{rung} {spell(problem)}")
+        axes.plot(range(1, len(rates) + 1), rates, label=f"{rung} {format_problem(problem)}")
     axes.set(xscale="log", xlabel="candidates, the fastest first", ylabel="TFLOP/s", title=outcome.device.name)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=6, ncols=2)

@@ -16,7 +16,7 @@ from fastsgemm.heuristics import database, partial_accumulators
 from fastsgemm.heuristics.choice import EXACT, choose_config
 from fastsgemm.heuristics.curve_problems import CurveProblems, problems_of
 from fastsgemm.heuristics.database_entries import Curve, points_of
-from fastsgemm.problem import Problem, octaves, spell
+from fastsgemm.problem import Problem, format_problem, octaves
 from fastsgemm.tuning.calibration import calibrated
 from fastsgemm.tuning.candidates import of_space, of_suitable_size, with_each_split, with_filling_split
 from fastsgemm.tuning.evaluator import Job, Timer, job_of, largest_job
@@ -80,7 +80,7 @@ class RungTuning:
         """Do `work` for each problem, with equal shares of the remaining time, and return the results."""
         done = []
         for number, problem in enumerate(items):
-            self._title(spell(problem))
+            self._title(format_problem(problem))
             with self._sweep.within(1 / (len(items) - number)):
                 done.append(work(problem))
         return done

@@ -81,9 +81,9 @@ def tune(
     bar = Bar(arguments.switch("progress", progress))
     if budget is not None and not (isinstance(budget, Real) and budget >= 0):
         raise ArgumentError(f"budget must be a number of seconds, 0 or more, got {budget!r}")
-    with evaluating(open_gpu(ordinal(device))) as evaluator, alone(evaluator.device):
+    with evaluating(open_gpu(ordinal(device))) as evaluator, exclusive_lock(evaluator.device):
         plan = plan_run(evaluator.device, shapes, rung, quick)
-        return carry_out(plan, evaluator, bar, budget, store=store)
+        return run_plan(plan, evaluator, bar, budget, store=store)
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def evaluating(gpu: Gpu) -> Iterator[Evaluator]:
             database.forget()
 
 
-def carry_out(
+def run_plan(
     plan: RunPlan,
     evaluator: Evaluator,
     bar: Bar,
@@ -161,7 +161,7 @@ def _main_failure(failures: dict[str, int]) -> str:
 
 
 @contextmanager
-def alone(device_info: DeviceInfo, wait: float = 0.0) -> Iterator[None]:
+def exclusive_lock(device_info: DeviceInfo, wait: float = 0.0) -> Iterator[None]:
     """Hold the lock that keeps other processes from tuning devices of the same name, which would distort the times.
 
     Another process is waited for `wait` seconds.

@@ -145,7 +145,7 @@ def _measure_calls(size, rung, device):
     )
     operands = [(As[i % RINGS[0]], Bs[i % RINGS[1]], Cs[i % RINGS[2]]) for i in range(CALLS)]
     asked = {} if rung is None else {"rung": rung}
-    ways = {
+    alternatives = {
         "torch.mm(out=)": lambda A, B, C: torch.mm(A, B, out=C),
         "torch.mm(out=), null": lambda A, B, C: torch.mm(A, B, out=C),
         "fastsgemm.sgemm, C given": lambda A, B, C: fastsgemm.sgemm(A, B, C=C, **asked),
@@ -154,7 +154,7 @@ def _measure_calls(size, rung, device):
         "fastsgemm.sgemm": lambda A, B, C: fastsgemm.sgemm(A, B, **asked),
     }
     if rung is None:  # the operator has no rung=
-        ways["torch.ops.fastsgemm.sgemm"] = lambda A, B, C: torch.ops.fastsgemm.sgemm(A, B)
+        alternatives["torch.ops.fastsgemm.sgemm"] = lambda A, B, C: torch.ops.fastsgemm.sgemm(A, B)
 
     def run(call):
         kept = deque(maxlen=KEPT)
@@ -162,8 +162,8 @@ def _measure_calls(size, rung, device):
             kept.append(call(A, B, C))
 
     clock = WallClock(partial(wait, device), launches_only=True, warm_up=WARM_UP)
-    times = clock.medians([partial(run, call) for call in ways.values()])
-    us = {name: 1e3 * ms / CALLS for name, ms in zip(ways, times, strict=True)}
+    times = clock.medians([partial(run, call) for call in alternatives.values()])
+    us = {name: 1e3 * ms / CALLS for name, ms in zip(alternatives, times, strict=True)}
     found = {"size": size, "rung": rung, "us": us}
     shown = ", ".join(f"{name} {time:.1f} us" for name, time in found["us"].items())
     print(f"{M} x {N} x {K}{f', rung {rung}' if rung else ''}: {shown}", flush=True)

@@ -59,8 +59,8 @@ class DeviceArray:
 
         with device.relaxed_capture():  # else waiting would end a capture of another thread
             answer = driver.cuMemcpyHtoDAsync(self.pointer, source.ctypes.data, source.nbytes, self.handle)
-            device.succeed("copying an operand to the device", answer)
-            device.succeed("copying an operand to the device", driver.cuStreamSynchronize(self.handle))
+            device.check_driver("copying an operand to the device", answer)
+            device.check_driver("copying an operand to the device", driver.cuStreamSynchronize(self.handle))
 
     def download(self, target: np.ndarray) -> None:
         """Copy it into a contiguous host array with the same number of elements, and wait until that is done."""
@@ -68,14 +68,14 @@ class DeviceArray:
 
         with device.relaxed_capture():
             answer = driver.cuMemcpyDtoHAsync(target.ctypes.data, self.pointer, target.nbytes, self.handle)
-            device.succeed("copying C from the device", answer)
-            device.succeed("copying C from the device", driver.cuStreamSynchronize(self.handle))
+            device.check_driver("copying C from the device", answer)
+            device.check_driver("copying C from the device", driver.cuStreamSynchronize(self.handle))
 
     def fill(self, byte: int) -> None:
         """Set every byte, in the order of the stream."""
         from cuda.bindings import driver
 
-        device.succeed("filling an array", driver.cuMemsetD8Async(self.pointer, byte, self.nbytes, self.handle))
+        device.check_driver("filling an array", driver.cuMemsetD8Async(self.pointer, byte, self.nbytes, self.handle))
 
     def close(self) -> None:
         """Free the memory in the order of its stream, which still exists."""

@@ -4,7 +4,7 @@ from fastsgemm.problem import LAYOUTS, Problem, parse
 
 
 def problems(text: str) -> tuple[Problem, ...]:
-    """Return the problems that are spelled in a text; see `fastsgemm.problem.spell`."""
+    """Return the problems that are spelled in a text; see `fastsgemm.problem.format_problem`."""
     return tuple(map(parse, text.split()))
 
 

@@ -6,16 +6,16 @@ from fastsgemm import rungs
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import variants
-from fastsgemm.geometry.layout import Stored
+from fastsgemm.geometry.layout import LeadingDimension
 from fastsgemm.geometry.matrix import Operand
-from fastsgemm.heuristics import database, ways
+from fastsgemm.heuristics import alternatives, database
+from fastsgemm.heuristics.alternatives import Search
 from fastsgemm.heuristics.choice import choose
 from fastsgemm.heuristics.cost_model import CLOSE, CostModel
+from fastsgemm.heuristics.device_database import device_database
 from fastsgemm.heuristics.fitted import Fitted
-from fastsgemm.heuristics.knowledge import knowledge
-from fastsgemm.heuristics.pick import EXACT, PREDICTED, Pick
 from fastsgemm.heuristics.products import Product
-from fastsgemm.heuristics.ways import Search
+from fastsgemm.heuristics.selection import EXACT, PREDICTED, Selection
 from fastsgemm.problem import Problem
 from fastsgemm.request import Request
 
@@ -26,7 +26,7 @@ BOTH, NEITHER = (True, True), (False, False)
 
 def operand(rows, columns, layout="N", padding=0):
     trans = layout == "T"
-    return Operand((rows, columns), Stored(trans, (rows if trans else columns) + padding))
+    return Operand((rows, columns), LeadingDimension(trans, (rows if trans else columns) + padding))
 
 
 class Times:
@@ -42,14 +42,14 @@ class Times:
         key = next((key for key in keys if key in self.known), None)
         ms = 100.0 if key is None else self.known[key]
         rule = EXACT if key in self.measured or ("all" in self.measured) else PREDICTED
-        return Pick(ways.READER, CONFIG, rule, None, ms)
+        return Selection(alternatives.READER, CONFIG, rule, None, ms)
 
 
 @pytest.fixture
 def times(monkeypatch):
     """Let products take these times, and copying 1 ms and a launch of 0.5 ms for each operand of a million elements."""
     found = Times()
-    monkeypatch.setattr(ways, "_MOST_SHARE", 1e4)  # of times that are much longer than a device's
+    monkeypatch.setattr(alternatives, "_MOST_SHARE", 1e4)  # of times that are much longer than a device's
     monkeypatch.setattr(Search, "picks", lambda self, products: [found.pick(one) for one in products])
     packing = Fitted(packing_ms=0.5, packing_bytes_per_ms=8e6)
     monkeypatch.setattr(database, "fitted", lambda arch: packing)
@@ -118,8 +118,8 @@ def test_a_record_is_given_up_only_for_a_clear_gain_or_a_better_record(times):
 @pytest.mark.parametrize("share", [0.32, 0.34])
 def test_a_copy_of_more_than_a_third_of_the_time_is_not_considered(times, monkeypatch, share):
     """That is the time at half the rate of the quickest config."""
-    monkeypatch.setattr(ways, "_MOST_SHARE", 1 / 3)
-    typical = 4e9 / knowledge(DEVICE).model(ways.READER).peak
+    monkeypatch.setattr(alternatives, "_MOST_SHARE", 1 / 3)
+    typical = 4e9 / device_database(DEVICE).model(alternatives.READER).peak
     monkeypatch.setattr(database, "fitted", lambda arch: Fitted(packing_ms=share * typical, packing_bytes_per_ms=1e15))
     times.known = {"NN": 1.0, "TN": 0.1}
     assert take(*square()).packed == ("A" if share < 1 / 3 else "")
@@ -162,7 +162,7 @@ def test_a_choice_takes_one_table(problem, monkeypatch):
 
 
 def test_several_products_have_the_times_that_each_has_alone():
-    model = knowledge(DEVICE).model(*rungs.DEFAULTS)
+    model = device_database(DEVICE).model(*rungs.DEFAULTS)
     problems = [Problem(17, 4096, 999), Problem(1000, 30, 128, "TT"), Problem(300, 500, 3, "NT"), Problem(64, 64, 9999)]
     products = [Product(one, one.M < 33 or one.N < 33) for one in problems]
     table = model.predict(products)

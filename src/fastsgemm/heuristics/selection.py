@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fastsgemm.config import Config, HalfConfig
+from fastsgemm.config import Config, F16DirectConfig
 from fastsgemm.heuristics.database_entries import Evidence
 from fastsgemm.rungs import PRECISIONS, Rung
 
@@ -17,10 +17,10 @@ EXACT, PREDICTED, NEAREST, GIVEN = "exact", "predicted", "nearest", "given"
 
 Packed = tuple[bool, bool]  # whether A and B are
 NOTHING: Packed = (False, False)
-AS_THEY_LIE = "as they lie"  # operands
+UNPACKED = "as they lie"  # operands
 
 
-class Pick(NamedTuple):
+class Selection(NamedTuple):
     """The kernel that one product gets."""
 
     rung: Rung
@@ -37,7 +37,7 @@ class Pick(NamedTuple):
         return self.known() if callable(self.known) else self.known
 
     @property
-    def taken(self) -> Pick:
+    def taken(self) -> Selection:
         """The same with its config made."""
         return self._replace(known=self.config)
 
@@ -45,9 +45,9 @@ class Pick(NamedTuple):
 class Choice(Struct, frozen=True):
     """One way to compute a product, and why it was chosen."""
 
-    pick: Pick
+    pick: Selection
     ms: float | None = None  # measured or predicted device time, packing included
-    packs: Packed = NOTHING  # whether the kernel reads A and B packed; see `fastsgemm.heuristics.ways.pack`
+    packs: Packed = NOTHING  # whether the kernel reads A and B packed; see `fastsgemm.heuristics.alternatives.pack`
     trans_c: bool = False  # rung 11 computes the transposed product
     triangle: bool = False  # one triangle of a symmetric result is computed
     why: str = ""  # with precision fp16x3: why rung 11 is taken or not
@@ -57,7 +57,7 @@ class Choice(Struct, frozen=True):
     @property
     def direct(self) -> bool:
         """Whether rung 11 reads 16-bit operands as they lie, and splits none."""
-        return isinstance(self.config, HalfConfig)
+        return isinstance(self.config, F16DirectConfig)
 
     @property
     def tensor_cores(self) -> bool:
@@ -76,7 +76,7 @@ class Choice(Struct, frozen=True):
 
     @property
     def rule(self) -> str:
-        """The rule that it rests on; see `Pick`."""
+        """The rule that it rests on; see `Selection`."""
         return self.pick.rule
 
     @property
@@ -92,7 +92,7 @@ class Choice(Struct, frozen=True):
     @property
     def name(self) -> str:
         """What distinguishes it from ``as they lie``: what is packed, and whether one triangle is computed."""
-        name = f"{' and '.join(self.packed)} packed" if self.packed else AS_THEY_LIE
+        name = f"{' and '.join(self.packed)} packed" if self.packed else UNPACKED
         return f"one triangle, {name}" if self.triangle else name
 
     @property

@@ -18,10 +18,10 @@ from fastsgemm.geometry.matrix import Operand
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import partial_accumulators
 from fastsgemm.heuristics.cost_model import CLOSE
+from fastsgemm.heuristics.device_database import DeviceDatabase
 from fastsgemm.heuristics.fitted import Fitted
-from fastsgemm.heuristics.knowledge import Knowledge
-from fastsgemm.heuristics.pick import EXACT, NEAREST, NOTHING, Choice, Packed, Pick, comparable
 from fastsgemm.heuristics.products import Product
+from fastsgemm.heuristics.selection import EXACT, NEAREST, NOTHING, Choice, Packed, Selection, comparable
 from fastsgemm.problem import Problem
 from fastsgemm.request import Request
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
@@ -42,12 +42,12 @@ class Search:
     considered.
     """
 
-    def __init__(self, data: Knowledge, request: Request) -> None:
+    def __init__(self, data: DeviceDatabase, request: Request) -> None:
         self._data, self._request = data, request
         self._rung, self._in_order = request.rung, request.batch_invariant
         self._multiprocessors = data.device.multiprocessors
 
-    def ways(self, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()) -> Iterator[Choice]:
+    def alternatives(self, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...] = ()) -> Iterator[Choice]:
         """Yield the ways that were compared, the one to take first. C is row-major.
 
         Of a symmetric result one triangle is computed. A Gram product that the caller does not declare to be symmetric
@@ -63,8 +63,8 @@ class Search:
                 quicker = self._waves(best, replace(problem, symmetric=True)) < self._waves(pick, problem)
             else:
                 quicker = best.ms + added < pick.ms * _most(pick, None)
-            ways = [_way(best, packed, added, triangle=True), _way(pick)]
-            yield from ways if quicker else reversed(ways)
+            alternatives = [_way(best, packed, added, triangle=True), _way(pick)]
+            yield from alternatives if quicker else reversed(alternatives)
         else:
             yield _way(best, packed, added, triangle)
         if packed != NOTHING:
@@ -72,7 +72,7 @@ class Search:
 
     def _packed_or_not(
         self, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...], triangle: bool, gram: bool
-    ) -> tuple[Pick, tuple[Pick, Packed, float]]:
+    ) -> tuple[Selection, tuple[Selection, Packed, float]]:
         """Return the config for operands as they lie, and the quickest with what it reads packed and what that takes.
 
         All are compared in one table.
@@ -116,7 +116,7 @@ class Search:
                 added_ms[packed] = ms
         return added_ms
 
-    def _waves(self, pick: Pick, problem: Problem) -> int:
+    def _waves(self, pick: Selection, problem: Problem) -> int:
         """Return how many waves of blocks a multiprocessor has."""
         blocks = grid.blocks(pick.config, with_swap_ab(pick.rung, problem)) * problem.batch
         return -(-blocks // self._multiprocessors)
@@ -128,11 +128,11 @@ class Search:
         narrow = SKINNY.suits(problem.M, problem.N) and not any(packed) and not problem.symmetric
         return Product(problem, narrow)
 
-    def pick(self, problem: Problem) -> Pick:
+    def pick(self, problem: Problem) -> Selection:
         """Return the config of one problem, whole and with operands as they lie; see `picks`."""
         return self.picks([self.product(problem)])[0]
 
-    def picks(self, products: Sequence[Product]) -> list[Pick]:
+    def picks(self, products: Sequence[Product]) -> list[Selection]:
         """Return the config of each product: its record, else the least predicted time, else the nearest record."""
         picks = [self._exact(product) for product in products]
         unrecorded = [number for number, pick in enumerate(picks) if pick is None]
@@ -146,7 +146,7 @@ class Search:
                 picks[number] = table.best(plane)
         return [pick or self._nearest(product) for product, pick in zip(products, picks, strict=True)]
 
-    def ranking(self, problem: Problem) -> list[Pick]:
+    def ranking(self, problem: Problem) -> list[Selection]:
         """Return each config that has a curve, the quickest first."""
         product = self.product(problem)
         model = self._data.model(*self._rungs(product), in_order=self._in_order)
@@ -162,7 +162,7 @@ class Search:
         skinny = one_row and self._data.of(SKINNY_IN_ORDER, True).is_measured
         return (SKINNY_IN_ORDER,) if skinny else (READER,)
 
-    def _exact(self, product: Product) -> Pick | None:
+    def _exact(self, product: Product) -> Selection | None:
         """Return the record of a problem, of several the quickest, unless it shares out a sum of few steps."""
         problem, best = product.problem, None
         for rung in self._rungs(product):
@@ -171,10 +171,10 @@ class Search:
                 continue
             if best is None or comparable(record.ms) <= comparable(best.ms):
                 config = rungs.in_order(record.config, problem.K) if self._in_order else record.config
-                best = Pick(rung, config, EXACT, record, record.ms)
+                best = Selection(rung, config, EXACT, record, record.ms)
         return best
 
-    def _nearest(self, product: Product) -> Pick:
+    def _nearest(self, product: Product) -> Selection:
         """Return the config of the nearest record, where no times are known: of two rungs the more special."""
         problem, picks = product.problem, []
         for rung in self._rungs(product):
@@ -187,7 +187,7 @@ class Search:
                 config = rungs.in_order(config, problem.K)
             else:
                 config = partial_accumulators.shortened(config, problem.K, self._data.device.shared_limit)
-            picks.append(Pick(rung, config, NEAREST, record))
+            picks.append(Selection(rung, config, NEAREST, record))
         whole = [
             selection
             for selection in picks
@@ -210,13 +210,13 @@ def packing_ms(fitted: Fitted, packed: Packed, a: Operand, b: Operand, c: Operan
     return ms
 
 
-def _way(pick: Pick, packed: Packed = NOTHING, added: float = 0.0, triangle: bool = False) -> Choice:
+def _way(pick: Selection, packed: Packed = NOTHING, added: float = 0.0, triangle: bool = False) -> Choice:
     """Return the way with this config, which packing makes longer by `added` ms."""
     ms = None if pick.ms is None else pick.ms + added
     return Choice(pick.taken, ms, packed, triangle=triangle)
 
 
-def _most(old: Pick, new: Pick | None) -> float:
+def _most(old: Selection, new: Selection | None) -> float:
     """Return the largest share of the time of one way for which another one is taken, whose kernel is another.
 
     A measured time is given up for a predicted one only where the gain is large. None: for a triangle.

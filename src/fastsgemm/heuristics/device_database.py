@@ -16,7 +16,7 @@ from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import Fit, fit
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, HandPicked, Record
-from fastsgemm.problem import Problem, octaves, spell
+from fastsgemm.problem import Problem, format_problem, octaves
 from fastsgemm.progress import warn
 from fastsgemm.rungs import Rung
 
@@ -27,7 +27,7 @@ def knows(device: DeviceTraits) -> bool:
     return any(entry.rung in names for entry in (*content.records, *content.curves))
 
 
-class Knowledge:
+class DeviceDatabase:
     """What the database knows for one device. A file is read when its first entry is asked for.
 
     With `only`, ``shipped`` leaves the user's own results out, and ``user`` those of this architecture that were
@@ -36,9 +36,9 @@ class Knowledge:
 
     def __init__(self, device: DeviceInfo, only: str | None = None) -> None:
         self.device, self.fitted = device, database.fitted(device.arch)
-        self._of, self._model = cache(partial(OfRung, device, only)), cache(self._made)
+        self._of, self._model = cache(partial(RungDatabase, device, only)), cache(self._made)
 
-    def of(self, rung: Rung, in_order: bool = False) -> OfRung:
+    def of(self, rung: Rung, in_order: bool = False) -> RungDatabase:
         """Return what is known of a rung, as it sums in any order or in one."""
         return self._of(rung, in_order)
 
@@ -51,10 +51,10 @@ class Knowledge:
         return CostModel(fits, device.multiprocessors, device.shared_limit, self.fitted, in_order) if fits else None
 
 
-knowledge = cached(Knowledge)
+device_database = cached(DeviceDatabase)
 
 
-class OfRung:
+class RungDatabase:
     """The records and curves of one rung with sums in any order, or in one.
 
     They are looked at in three tiers: those of this very device, of its architecture, and of all. In each tier the
@@ -84,7 +84,7 @@ class OfRung:
             broken = self._violations(record.config)
             if not broken:
                 return record
-            place = f"the record of rung {record.rung} for {spell(problem)}"
+            place = f"the record of rung {record.rung} for {format_problem(problem)}"
             warn(f"{place} is passed over: {broken[0]}")
         return None
 
