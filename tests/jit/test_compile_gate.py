@@ -93,7 +93,7 @@ def test_a_kernel_that_spills_is_compiled_once_more(first, second, usual, monkey
         f"    0 bytes stack frame, {first} bytes spill stores, {first} bytes spill loads\n"
         "ptxas info    : Used 168 registers, used 1 barriers\n"
     )
-    monkeypatch.setattr(nvrtc, "compile_source", lambda source, arch: Compiled(b"", log, ""))
+    monkeypatch.setattr(nvrtc, "compile_source", lambda source, arch, cubin: Compiled(b"", log, ""))
     monkeypatch.setattr(compilations, "_report", lambda *_: Report(168, 0, second, second))
     assert compilations.report("source", "name", QUICK) == Report(168, 0, usual, usual)
 

@@ -209,7 +209,7 @@ def simulate(rung: rungs.Rung, machine: Machine, A: np.ndarray, B: np.ndarray) -
     text = source.rung_spec(
         rung, config, variants.variant_for(rung, call, config, database.fitted(machine.device.arch).peeled_tiles)
     ).text
-    binary = nvrtc.compile_source(text, machine.device.arch)  # kept from the launch, not compiled again
+    binary = nvrtc.compile_source(text, machine.device.arch, cubin=True)
     counts = {metric.name: float(metric.simulated(report)) for metric in METRICS if metric.simulated}
     return Simulated(
         rung.name, rung.kernel, config.constants, text, binary.cubin, "cp.async" in binary.ptx, counts, product

@@ -259,6 +259,9 @@ def test_launches_that_no_device_takes(launch, out):
         launch("", "C", {"C": out}, grid=0)
     with pytest.raises(LaunchError, match="232448 bytes of shared memory, got 240000"):
         launch("", "C", {"C": out}, shared_bytes=240000)
+    source = "__shared__ float s[12289]; s[threadIdx.x] = 1.0f; C[0] = s[5];"
+    with pytest.raises(LaunchError, match="49156 bytes of shared memory of a fixed size; ptxas takes 49152"):
+        launch(source, "C", {"C": out})
     with pytest.raises(LaunchError, match="no operand is called 'B'"):
         launch("", "B", {"C": out})
     machine = Machine("sm_80")

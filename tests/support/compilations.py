@@ -29,8 +29,8 @@ _report = compiler.report  # before a test puts `report` in its place
 _OUR_CODE = b"".join(Path(module.__file__).read_bytes() for module in (compiler, nvrtc))
 
 
-def kept(compile_: Callable[[str, str], Compiled], folder: Path = FOLDER) -> Callable[[str, str], Compiled]:
-    """Return `compile_`, which takes a source and an architecture, looking into `folder` first.
+def kept(compile_: Callable[..., Compiled], folder: Path = FOLDER) -> Callable[..., Compiled]:
+    """Return `compile_`, which takes the arguments of `nvrtc.compile_source`, looking into `folder` first.
 
     An error is raised again by the next call, which compiles again.
     """
@@ -41,13 +41,13 @@ def kept(compile_: Callable[[str, str], Compiled], folder: Path = FOLDER) -> Cal
     locks.mkdir(exist_ok=True)
 
     @functools.wraps(compile_)
-    def look(source: str, arch: str) -> Compiled:
-        what = msgspec.msgpack.encode((_OUR_CODE, device.nvrtc_version(), source, arch))
+    def look(source: str, arch: str, cubin: bool = False) -> Compiled:
+        what = msgspec.msgpack.encode((_OUR_CODE, device.nvrtc_version(), source, arch, cubin))
         key = hashlib.sha256(what).digest()
         with FileLock(locks / str(key[0] % LOCKS)):  # a second worker waits for the result of the first
             data = found.get(key)
             if data is None:
-                data = zlib.compress(msgspec.msgpack.encode(compile_(source, arch)), 1)
+                data = zlib.compress(msgspec.msgpack.encode(compile_(source, arch, cubin)), 1)
                 found[key] = data
         return msgspec.msgpack.decode(zlib.decompress(data), type=Compiled)
 
@@ -55,11 +55,11 @@ def kept(compile_: Callable[[str, str], Compiled], folder: Path = FOLDER) -> Cal
 
 
 def report(source: str, name: str, arch: str) -> compiler.Report:
-    """Return what ptxas reports on a kernel, by the compilation that the simulated device runs, too.
+    """Return what ptxas reports on a kernel.
 
     A kernel that spills is compiled once more, and the report is the one with fewer spills. NVRTC 13.5 does not always
     give out registers alike: of 1,384 compilations of one kernel that needs all it may use, sixteen at a time, one
     spilled 8 bytes and the others none.
     """
-    found = nvrtc.report_on(name, nvrtc.compile_source(source, arch).log)
+    found = nvrtc.report_on(name, nvrtc.compile_source(source, arch, cubin=True).log)
     return min(found, _report(source, name, arch), key=lambda each: each.spill_stores) if found.spill_stores else found

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastsgemm import known_devices
 from fastsgemm.jit.compiler import Compiled
+from fastsgemm.jit.compiler import Report as Resources
 from fastsgemm.known_devices import EARLY, compute_capability
 from fastsgemm.progress import track
 from fastsgemm.sim import nvrtc, program, ptx, schedule
@@ -19,13 +20,13 @@ from fastsgemm.sim.counters import Counters
 from fastsgemm.sim.errors import LaunchError
 from fastsgemm.sim.global_memory import GlobalMemory, Region
 from fastsgemm.sim.lanes import Array
-from fastsgemm.sim.occupancy import occupancy
 from fastsgemm.sim.program import Program
 from fastsgemm.sim.ptx import Kernel
 from fastsgemm.sim.report import Report, activities
 from fastsgemm.sim.slots import DTYPES, Slots
 
 MAX_THREADS = 1024  # of a block
+_MOST_STATIC = 48 << 10  # bytes of shared memory that a kernel may declare; more must be dynamic
 _MOST_THREADS = 1 << 31  # of a launch; thread numbers are 32-bit
 _MOST_LANES = 1 << 15  # of a batch: with so many, the cost of an instruction in Python no longer matters
 _MOST_BYTES = 1 << 28  # of a batch's registers
@@ -106,8 +107,8 @@ class Machine:
         KernelFault
             The kernel made an illegal access or broke another rule; nothing has been written to the operands.
         """
-        binary = nvrtc.compile_source(source, arch or self.device.arch) if isinstance(source, str) else source
-        decoded = _decoded(binary.ptx, kernel)
+        arch = arch or self.device.arch
+        decoded = _decoded(nvrtc.compile_source(source, arch).ptx if isinstance(source, str) else source.ptx, kernel)
         dynamic_start = -(-decoded.kernel.static_shared // 16) * 16
         shared = dynamic_start + shared_bytes
         x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
@@ -133,13 +134,14 @@ class Machine:
                     registers[slot] = value
                 schedule.run(batch, decoded, limit)
         memory.finish()
-        used = nvrtc.report_on(kernel, binary.log)
         total, lines = activities(decoded.kernel.instructions, memory.names, counters, -(-block // WARP))
-        return Report(
-            self.device.arch, kernel, blocks_of_grid, block, shared, used.registers,
-            used.spill_stores + used.spill_loads, occupancy(self.device.limits, block, used.registers, shared),
-            total, lines,
-        )  # fmt: skip
+
+        def resources() -> Resources:
+            made = nvrtc.compile_source(source, arch, cubin=True) if isinstance(source, str) else source
+            return nvrtc.report_on(kernel, made.log)
+
+        device, limits = self.device.arch, self.device.limits
+        return Report(device, kernel, blocks_of_grid, block, shared, total, lines, limits, resources)
 
     def _check(self, extent: tuple[int, int, int], block: int, shared: int, kernel: Kernel) -> None:
         grid = extent[0] * extent[1] * extent[2]
@@ -155,6 +157,9 @@ class Machine:
             raise LaunchError(f"the grid must have a multiple of {kernel.cluster[0]} blocks along x, got {extent[0]}")
         if grid * (block + WARP) > _MOST_THREADS:
             raise LaunchError(f"at most {_MOST_THREADS} threads are simulated, got {grid} blocks of {block}")
+        if kernel.static_shared > _MOST_STATIC:
+            what = f"{kernel.name} declares {kernel.static_shared} bytes of shared memory of a fixed size"
+            raise LaunchError(f"{what}; ptxas takes {_MOST_STATIC}")
         limit = self.device.shared_limit
         if shared > limit:
             raise LaunchError(f"{self.device.name} allows a block {limit} bytes of shared memory, got {shared}")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from fastsgemm.jit.compiler import Report as Resources
+from fastsgemm.known_devices import Limits
 from fastsgemm.sim.counters import Counters, GlobalTraffic, SharedTraffic
-from fastsgemm.sim.occupancy import Occupancy
+from fastsgemm.sim.occupancy import Occupancy, occupancy
 from fastsgemm.sim.ptx import Instruction, SourceLine
 
 _BARRIER = re.compile(r"bar(rier)?\.(cta\.)?(sync|red)|barrier\.cluster\.wait")  # where a block waits
@@ -58,12 +61,13 @@ class Report:
         Blocks, and threads of a block.
     shared_bytes : int
         Shared memory of a block, static and dynamic.
-    registers, spilled : int
-        Registers and spilled bytes of a thread in the compiled cubin.
-    occupancy : Occupancy
     total : Activity
     lines : dict
         `Activity` by source line.
+    registers, spilled : int
+        Registers and spilled bytes of a thread. For them and for `occupancy`, ptxas compiles the kernel when the first
+        of them is asked for, and `CompileError` is what it refuses.
+    occupancy : Occupancy
     """
 
     arch: str
@@ -71,11 +75,26 @@ class Report:
     grid: int
     block: int
     shared_bytes: int
-    registers: int
-    spilled: int
-    occupancy: Occupancy
     total: Activity
     lines: dict[SourceLine, Activity]
+    _limits: Limits = field(repr=False)
+    _compile: Callable[[], Resources] = field(repr=False, compare=False)
+
+    @cached_property
+    def _resources(self) -> Resources:
+        return self._compile()
+
+    @property
+    def registers(self) -> int:
+        return self._resources.registers
+
+    @property
+    def spilled(self) -> int:
+        return self._resources.spill_stores + self._resources.spill_loads
+
+    @property
+    def occupancy(self) -> Occupancy:
+        return occupancy(self._limits, self.block, self.registers, self.shared_bytes)
 
 
 def activities(
