@@ -43,8 +43,9 @@ def _atomic(instruction: Instruction, index: int, slots: Slots, match: re.Match[
             old, owner = batch.memory.update(batch, instruction, address, values, compute)
             batch.counters.accessed_global(index, batch, address, owner, dtype.itemsize)
         else:
-            old = batch.shared.update(batch, instruction, address, values, compute)
-            batch.counters.accessed_shared(index, batch, address, dtype.itemsize, dtype.itemsize, loading=False)
+            access = batch.shared.access(batch, instruction, address, dtype.itemsize)
+            old = batch.shared.update(batch, instruction, access, values, compute)
+            batch.counters.accessed_shared(index, batch, access.pattern.storing, dtype.itemsize)
         if result is not None:
             slot, stored = result
             batch.scatter(slot, old.view(stored))

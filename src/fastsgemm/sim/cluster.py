@@ -16,6 +16,7 @@ from fastsgemm.sim.memory import space_address
 from fastsgemm.sim.ptx import Instruction
 from fastsgemm.sim.shared_memory import RANK_SHIFT
 from fastsgemm.sim.slots import DTYPES, Slots
+from fastsgemm.sim.traffic import by_warp, wavefronts
 
 
 def _arrive(instruction: Instruction, index: int, slots: Slots, match: re.Match[str]) -> Step:
@@ -50,7 +51,8 @@ def _load(instruction: Instruction, index: int, slots: Slots, match: re.Match[st
     def step(batch: Batch) -> None:
         address = address_of(batch)
         batch.scatter(slot, batch.shared.load_of_cluster(batch, instruction, address, dtype).view(stored))
-        batch.counters.accessed_shared(index, batch, address, dtype.itemsize, dtype.itemsize, loading=True)
+        passes = wavefronts(by_warp(batch, address), dtype.itemsize, loading=True)
+        batch.counters.accessed_shared(index, batch, passes, dtype.itemsize)
 
     return step
 

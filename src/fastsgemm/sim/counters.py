@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastsgemm.sim.lanes import Array, Lanes
-from fastsgemm.sim.traffic import SECTOR, by_warp, sectors, wavefronts
+from fastsgemm.sim.traffic import SECTOR, by_warp, sectors
 
 
 @dataclass
@@ -102,11 +102,11 @@ class Counters:
             mine = np.where(owners == number, table, -1)
             self._add_global(index, int(number), mine, size, int(np.count_nonzero(owner == number)))
 
-    def accessed_shared(self, index: int, lanes: Lanes, address: Array, size: int, used: int, loading: bool) -> None:
-        """Count a shared access of `size` bytes, of which `used` matter, by the lanes that execute."""
+    def accessed_shared(self, index: int, lanes: Lanes, wavefronts: int, used: int) -> None:
+        """Count a shared access by the lanes that execute, of which so many bytes matter."""
         count = self.shared[index]
         count.requests += lanes.active_warps
-        count.wavefronts += wavefronts(by_warp(lanes, address), size, loading)
+        count.wavefronts += wavefronts
         count.words += lanes.active_warps * max(1, used // 4)
 
     def copied_in_bulk(self, index: int, operand: int, size: int) -> None:

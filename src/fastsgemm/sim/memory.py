@@ -107,8 +107,9 @@ def _load(instruction: Instruction, index: int, slots: Slots, space: str, dtype:
             data, owner = batch.memory.load(batch, instruction, address, dtype, count, read_only)
             batch.counters.accessed_global(index, batch, address, owner, size)
         else:
-            data = batch.shared.load(batch, instruction, address, dtype, count)
-            batch.counters.accessed_shared(index, batch, address, size, used, loading=True)
+            access = batch.shared.access(batch, instruction, address, size)
+            data = batch.shared.load(batch, instruction, access, dtype, count)
+            batch.counters.accessed_shared(index, batch, access.pattern.loading, used)
         for (slot, stored), values in zip(targets, data, strict=True):
             batch.scatter(slot, _fit(values, stored))
 
@@ -129,8 +130,9 @@ def _store(instruction: Instruction, index: int, slots: Slots, space: str, dtype
             owner = batch.memory.store(batch, instruction, address, values)
             batch.counters.accessed_global(index, batch, address, owner, size)
         else:
-            batch.shared.store(batch, instruction, address, values)
-            batch.counters.accessed_shared(index, batch, address, size, size, loading=False)
+            access = batch.shared.access(batch, instruction, address, size)
+            batch.shared.store(batch, instruction, access, values)
+            batch.counters.accessed_shared(index, batch, access.pattern.storing, size)
 
     return step
 
@@ -152,9 +154,9 @@ def _copy(instruction: Instruction, index: int, slots: Slots, match: re.Match[st
         read = np.full(len(address), size, np.int64)
         if read_slot is not None:
             read[:] = _bytes_to_read(batch.gather(batch.registers[read_slot]), size)
-        place = to(batch)
-        rows = batch.shared.start_copy(batch, instruction, place, size)
-        batch.counters.accessed_shared(index, batch, place, size, size, loading=False)
+        access = batch.shared.access(batch, instruction, to(batch), size)
+        rows = batch.shared.start_copy(batch, instruction, access)
+        batch.counters.accessed_shared(index, batch, access.pattern.storing, size)
         data, reading = _fetch(instruction, index, batch, address, read, size)
         batch.copies.start(batch, instruction, rows, data, reading)
 

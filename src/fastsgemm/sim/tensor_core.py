@@ -54,9 +54,9 @@ def _load_matrices(instruction: Instruction, index: int, slots: Slots, match: re
 
     def step(batch: Batch) -> None:
         check_whole_warps(batch, instruction)
-        address = address_of(batch)
-        words = batch.shared.load(batch, instruction, address, np.uint32, 4)
-        batch.counters.accessed_shared(index, batch, address, 16, 16, loading=True)
+        access = batch.shared.access(batch, instruction, address_of(batch), 16)
+        words = batch.shared.load(batch, instruction, access, np.uint32, 4)
+        batch.counters.accessed_shared(index, batch, access.pattern.loading, 16)
         by_row = words.reshape(4, -1, 4, 8)  # word of a row, warp, matrix, row
         for matrix, (slot, stored) in enumerate(targets):
             own = by_row[:, :, matrix, :].transpose(1, 2, 0)  # warp, row, word: lanes in order
