@@ -96,11 +96,13 @@ class Lanes:
             values = merged
         self.registers[slot] = values
 
+    def whole(self, values: Array) -> Array:
+        """Return values with an entry for every lane."""
+        return values if len(values) == self.count else np.repeat(values, self.count)
+
     def gather(self, values: Array) -> Array:
         """Return the entries of the lanes that execute."""
-        if values.shape[0] != self.count:
-            values = np.broadcast_to(values, (self.count,))
-        return values if self.mask is None else values[self.mask]
+        return self.whole(values) if self.mask is None else self.whole(values)[self.mask]
 
     def read(self, slot: int, dtype: Any) -> Array:
         """Return a register, seen as this type, in the lanes that execute."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -24,6 +24,7 @@ _REDUCING_BARRIER = re.compile(r"bar(?:rier)?\.(?:cta\.)?red\.(or|and)\.pred")
 _CLUSTER_BARRIER = re.compile(r"barrier\.cluster\.wait(?:\.acquire)?(?:\.aligned)?")
 _BRANCHES = ("bra", "bra.uni")
 _RETURNS = ("ret", "exit")
+_CALLS = ("call", "call.uni")
 _CALL = re.compile(r"(?:@!?\S+ )?call(?:\.uni)? (?:\([^)]*\), )?([^\s,;]+)")
 _ONLY_BARRIER_0 = "only the whole block's barrier 0 is known"
 
@@ -94,11 +95,11 @@ def decode(kernel: Kernel) -> Program:
 def _refuse_not_simulated(kernel: Kernel) -> None:
     """Raise `UnknownInstructionError` for what no instruction alone says: the calls first, for which the others are."""
     for instruction in kernel.instructions:
-        if called := _CALL.match(instruction.text):
+        if instruction.opcode in _CALLS and (called := _CALL.match(instruction.text)):
             what = "printf is" if called[1] == "vprintf" else "function calls are"
             raise unknown(instruction, f"{what} not simulated")
     for instruction in kernel.instructions:
-        if "local" in instruction.opcode.split(".")[1:]:
+        if ".local" in instruction.opcode:
             why = "local memory is not simulated; arrays whose indices the compiler does not know are there"
             raise unknown(instruction, why)
 
@@ -143,8 +144,7 @@ def _stretch(
     kernel: Kernel, slots: Slots, watched: frozenset[Register], start: int, stop: int, number_of: dict[int, int]
 ) -> Stretch:
     def decoded(end: int) -> tuple[Step, ...]:
-        numbered = ((i, kernel.instructions[i]) for i in range(start, end))
-        return tuple(wgmma.watch(opcodes.decode(one, i, slots), one, watched, slots) for i, one in numbered)
+        return tuple(_steps(kernel.instructions, slots, watched, start, end))
 
     last = kernel.instructions[stop - 1]
     if not _ends_stretch(last.opcode):
@@ -174,6 +174,21 @@ def _stretch(
     return ended(End.BARRIER)
 
 
+def _steps(
+    instructions: list[Instruction], slots: Slots, watched: frozenset[Register], start: int, stop: int
+) -> Iterator[Step]:
+    index = start
+    while index < stop:
+        end = index if watched else opcodes.independent(instructions, index, stop)
+        if end > index + 1:
+            yield opcodes.decode_at_once(instructions[index:end], slots)
+            index = end
+        else:
+            one = instructions[index]
+            yield wgmma.watch(opcodes.decode(one, index, slots), one, watched, slots)
+            index += 1
+
+
 def _reduction(instruction: Instruction, slots: Slots, word: str) -> Step:
     """Return what lanes do after a barrier that tells each thread whether any, or every, thread's predicate was set."""
     target, barrier, source = operands(instruction, 3)
@@ -183,7 +198,7 @@ def _reduction(instruction: Instruction, slots: Slots, word: str) -> Step:
     combine = np.any if word == "or" else np.all
 
     def step(batch: Batch) -> None:
-        votes = np.broadcast_to(batch.registers[condition], (batch.count,)).reshape(batch.blocks, -1)
+        votes = batch.whole(batch.registers[condition]).reshape(batch.blocks, -1)
         batch.put(slot, np.repeat(combine(votes[:, : batch.threads], axis=1), batch.width))
 
     return step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ class Slots:
             raise PtxError(f"expected a register, got {operand}")
         number = self._numbers.get(operand.name)
         if number is None:
-            number = self._slot(operand.name, np.zeros(1, _dtype(self.kernel.type_of(operand))))
+            number = self._slot(operand.name, _zero(self.kernel.type_of(operand)))
         return number
 
     def stored(self, operand: Operand) -> Any:
@@ -99,10 +100,11 @@ class Slots:
         return self._numbers[key]
 
 
-def _dtype(type_: str) -> Any:
+@cache
+def _zero(type_: str) -> NDArray[Any]:
     if type_ not in DTYPES:
         raise PtxError(f"the simulated device does not know the type {type_!r}")
-    return DTYPES[type_]
+    return np.zeros(1, DTYPES[type_])
 
 
 def _constant(operand: Constant, type_: str) -> NDArray[Any]:

@@ -39,7 +39,7 @@ def check_whole_warps(batch: Batch, instruction: Instruction) -> None:
 
 def by_warp(batch: Batch, slot: int, dtype: Any) -> Array:
     """Return a register of all lanes as a (warps, 32) table."""
-    return np.broadcast_to(batch.registers[slot].view(dtype), (batch.count,)).reshape(-1, WARP)
+    return batch.whole(batch.registers[slot].view(dtype)).reshape(-1, WARP)
 
 
 def _check_members(batch: Batch, instruction: Instruction, members: Array) -> None:
