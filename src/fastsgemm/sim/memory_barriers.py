@@ -52,6 +52,7 @@ class _Block:
     writer: Array  # the agent that wrote each unit
     written_at: Array
     accessed_at: Array  # (units, warps): by warps, and by products on their behalf
+    copied: bool = False  # whether any bulk copy has written here
     readers: Array = field(init=False)  # products in flight that read each unit
 
     def __post_init__(self) -> None:
@@ -145,28 +146,33 @@ class MemoryBarriers:
         if ((writer != _NOBODY) & (known[writer] < block.written_at[units])).any():
             self._race(lanes, at, nth, start, "to which another copy is in flight")
         block.writer[units], block.written_at[units] = barrier.agent, barrier.phase + 1
+        block.copied = True
         barrier.bytes -= size
         _end_phase(barrier)
 
-    def check_read(self, lanes: Lanes, at: Instruction, lane: int, units: Array) -> Array:
-        """Return which units bulk copies wrote, having checked that a lane's warp has waited for them.
+    def check_read(self, lanes: Lanes, at: Instruction, lane: int, warps: Array, units: Array) -> Array:
+        """Return which units bulk copies wrote, having checked that these warps have waited for them.
+
+        The first warp begins with this lane.
 
         Raises
         ------
         UnwrittenSharedError
             No bulk copy has written anything in the block.
         RaceError
-            The warp has not waited for a copy.
+            A warp has not waited for a copy.
         """
         block = self._blocks.get(int(lanes.row[lane]))
-        nth = int(np.searchsorted(lanes.executing, lane))
-        if block is None or (block.writer == _NOBODY).all():
+        if block is None or not block.copied:
+            nth = int(np.searchsorted(lanes.executing, lane))
             lanes.fail(UnwrittenSharedError, at, nth, "reads shared memory before any bulk copy wrote there")
-        known, writer = block.known[self._warp(lanes, lane)], block.writer[units]
+        writer = block.writer[units]
         written = np.asarray(writer != _NOBODY)
-        flying = written & (known[writer] < block.written_at[units])
+        flying = written & (block.known[warps[:, None], writer] < block.written_at[units])
         if flying.any():
-            what = f"reads shared memory at {int(units[np.argmax(flying)]) * UNIT} to which a bulk copy is in flight"
+            which, unit = divmod(int(np.argmax(flying)), len(units))
+            nth = int(np.searchsorted(lanes.executing, lane + which * WARP))
+            what = f"reads shared memory at {int(units[unit]) * UNIT} to which a bulk copy is in flight"
             lanes.fail(RaceError, at, nth, what)
         return written
 

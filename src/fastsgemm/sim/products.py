@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -30,15 +32,15 @@ class Products:
     """
 
     def __init__(self, count: int) -> None:
-        self._count = count
         self._committed = np.zeros(count, np.int64)
-        self._group: dict[int, Array] = {}  # by slot: the group of the product that has a lane's register, 0 for none
-        self._touched: dict[int, Array] = {}  # by slot: when another instruction last used a lane's register
+        self._rows: dict[int, int] = {}  # of the tables, by slot
+        self._group = np.zeros((0, count), np.int64)  # the group of the product that has a lane's register, 0 for none
+        self._touched = np.zeros((0, count), np.int64)  # when another instruction last used a lane's register
         self._fenced = np.zeros(count, np.int64)  # when a lane last executed a fence
         self._now = 0
         self._reads: list[_Read] = []
 
-    def touch(self, lanes: Lanes, at: Instruction, slots: tuple[int, ...]) -> None:
+    def touch(self, lanes: Lanes, at: Instruction, slots: Sequence[int]) -> None:
         """Note that an instruction other than wgmma uses registers.
 
         Raises
@@ -46,30 +48,24 @@ class Products:
         UnfinishedProductError
             A product in flight has one of them.
         """
-        mask = lanes.current_mask
-        for slot in slots:
-            flying = self._of(self._group, slot)[mask] > 0
-            if flying.any():
-                what = "uses the registers of a product in flight"
-                lanes.fail(UnfinishedProductError, at, int(np.argmax(flying)), what)
-            self._of(self._touched, slot)[mask] = self._now
+        where = self._where(slots, lanes)
+        self._check(lanes, at, self._group[where] > 0, "uses the registers of a product in flight")
+        self._touched[where] = self._now
 
     def move(self, lanes: Lanes, at: Instruction, source: int, target: int) -> None:
         """Note that a register is copied to another one, which then stands for it: ptxas makes them one."""
-        mask = lanes.current_mask
-        lost = (self._of(self._group, target)[mask] > 0) & (self._of(self._group, source)[mask] == 0)
-        if lost.any():
-            what = "overwrites the registers of a product in flight"
-            lanes.fail(UnfinishedProductError, at, int(np.argmax(lost)), what)
+        from_, to = self._where([source], lanes), self._where([target], lanes)
+        lost = (self._group[to] > 0) & (self._group[from_] == 0)
+        self._check(lanes, at, lost, "overwrites the registers of a product in flight")
         for kept in (self._group, self._touched):
-            self._of(kept, target)[mask] = self._of(kept, source)[mask]
+            kept[to] = kept[from_]
 
     def fence(self, lanes: Lanes) -> None:
         """Let products use registers that other instructions have used before."""
         self._now += 1
         self._fenced[lanes.current_mask] = self._now
 
-    def start(self, lanes: Lanes, at: Instruction, slots: list[int]) -> None:
+    def start(self, lanes: Lanes, at: Instruction, slots: Sequence[int]) -> None:
         """Give registers to a product.
 
         Raises
@@ -77,14 +73,11 @@ class Products:
         UnfinishedProductError
             No fence has come since another instruction used one of them.
         """
-        mask = lanes.current_mask
-        for slot in slots:
-            group = self._of(self._group, slot)
-            unfenced = (group[mask] == 0) & (self._of(self._touched, slot)[mask] >= self._fenced[mask])
-            if unfenced.any():
-                what = "starts a product with registers that were used since the last wgmma.fence"
-                lanes.fail(UnfinishedProductError, at, int(np.argmax(unfenced)), what)
-            group[mask] = self._committed[mask] + 1
+        where = self._where(slots, lanes)
+        unfenced = (self._group[where] == 0) & (self._touched[where] >= lanes.gather(self._fenced))
+        what = "starts a product with registers that were used since the last wgmma.fence"
+        self._check(lanes, at, unfenced, what)
+        self._group[where] = lanes.gather(self._committed) + 1
 
     def read(self, barriers: MemoryBarriers, row: int, warps: Array, units: Array, lane: int) -> None:
         """Note what a product reads of the shared memory of a block."""
@@ -97,10 +90,8 @@ class Products:
 
     def wait(self, lanes: Lanes, barriers: MemoryBarriers, pending: int) -> None:
         """Let all groups but the last `pending` of the lanes that execute be done."""
-        mask = lanes.current_mask
-        done = np.where(mask, self._committed - pending, 0)
-        for group in self._group.values():
-            group[(group > 0) & (group <= done)] = 0
+        done = np.where(lanes.current_mask, self._committed - pending, 0)
+        self._group[(self._group > 0) & (self._group <= done)] = 0
         left = []
         for read in self._reads:
             if read.group <= done[read.lane]:
@@ -120,7 +111,17 @@ class Products:
         if self._reads:
             raise UnfinishedProductError(f"{lanes.name_of(self._reads[0].lane)} ends while its product is in flight")
 
-    def _of(self, kept: dict[int, Array], slot: int) -> Array:
-        if slot not in kept:
-            kept[slot] = np.zeros(self._count, np.int64)
-        return kept[slot]
+    def _where(self, slots: Sequence[int], lanes: Lanes) -> Any:
+        """Return an index of the tables: for these registers, in the lanes that execute."""
+        rows = [self._rows.setdefault(slot, len(self._rows)) for slot in slots]
+        missing = len(self._rows) - len(self._group)
+        if missing > 0:
+            more = ((0, max(missing, len(self._group))), (0, 0))
+            self._group, self._touched = np.pad(self._group, more), np.pad(self._touched, more)
+        return rows if lanes.mask is None else (np.array(rows)[:, None], lanes.executing)
+
+    def _check(self, lanes: Lanes, at: Instruction, bad: Array, what: str) -> None:
+        """Raise `UnfinishedProductError` for the first register that is bad in a lane; `bad` is (slots, lanes)."""
+        if bad.any():
+            first = int(np.argmax(bad.any(axis=1)))
+            lanes.fail(UnfinishedProductError, at, int(np.argmax(bad[first])), what)

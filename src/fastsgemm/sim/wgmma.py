@@ -9,7 +9,7 @@ that is NaN where no bulk copy ever wrote, so a kernel that stores what comes of
 from __future__ import annotations
 
 import re
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -59,16 +59,10 @@ def check_warpgroups(batch: Batch, instruction: Instruction) -> Array:
 
 def accumulators(kernel: Kernel) -> frozenset[Register]:
     """Return the registers that products use, and those that are copied to or from them."""
-    used = set[Register]()
-    moves = []
-    for instruction in kernel.instructions:
-        if _PRODUCT.fullmatch(instruction.opcode):
-            used |= {register for operand in instruction.operands[:2] for register in _registers(operand)}
-        elif _is_move(instruction):
-            moves.append(set(instruction.operands))
-    if not used:
-        return frozenset()
-    grown = True
+    products = [one for one in kernel.instructions if _PRODUCT.fullmatch(one.opcode)]
+    used = {register for one in products for operand in one.operands[:2] for register in _registers(operand)}
+    moves = [set(one.operands) for one in kernel.instructions if used and _is_move(one)]
+    grown = bool(used)
     while grown:
         more = {register for move in moves if move & used for register in move} - used
         used |= more  # type: ignore[arg-type]
@@ -78,7 +72,7 @@ def accumulators(kernel: Kernel) -> frozenset[Register]:
 
 def watch(step: Step, instruction: Instruction, watched: frozenset[Register], slots: Slots) -> Step:
     """Return a step that first checks that no product in flight has the registers that an instruction uses."""
-    if _PRODUCT.fullmatch(instruction.opcode) or not watched:
+    if not watched or _PRODUCT.fullmatch(instruction.opcode):
         return step
     used = {register for operand in instruction.operands for register in _registers(operand)} & watched
     if not used:
@@ -146,7 +140,7 @@ def _product(instruction: Instruction, index: int, slots: Slots, match: re.Match
 
 def _uniform(batch: Batch, instruction: Instruction, slot: int, groups: Array) -> Array:
     """Return the value of a register that all threads of each of these warpgroups must have alike."""
-    values = np.broadcast_to(batch.registers[slot], (batch.count,)).reshape(-1, _LANES)[groups]
+    values = batch.whole(batch.registers[slot]).reshape(-1, _LANES)[groups]
     if (values != values[:, :1]).any():
         raise unknown(instruction, "the threads of a warpgroup disagree about an operand")
     return np.asarray(values[:, 0])
@@ -158,7 +152,9 @@ def _tiles(
     """Return the (warpgroups, rows, 16) tiles that a register describes, as floats, and note that they are read."""
     tiles = []
     for group, description in zip(groups, _uniform(batch, instruction, slot, groups), strict=True):
-        address = _places(instruction, int(description), rows)
+        address = _places(int(description), rows)
+        if address is None:
+            raise unknown(instruction, "only tiles with 128- or 64-byte swizzle at multiples of 1024 bytes are known")
         lane = int(group) * _LANES
         row = int(batch.row[lane])
         if int(address.max()) + CHUNK > batch.shared.size:
@@ -167,8 +163,7 @@ def _tiles(
             batch.fail(SharedAccessError, instruction, nth, f"{what} bytes of shared memory")
         warps = int(batch.thread[lane]) // WARP + np.arange(_WARPS)
         units = address.reshape(-1) // CHUNK
-        for first in range(lane, lane + _LANES, WARP):
-            written = batch.mbarriers.check_read(batch, instruction, first, units)
+        written = batch.mbarriers.check_read(batch, instruction, lane, warps, units)
         batch.products.read(batch.mbarriers, row, warps, units, lane)
         tile = batch.shared.get(row, address).view(np.float16)
         if of_bfloat16:
@@ -184,11 +179,15 @@ def _floats(bits: Array) -> Array:
     return (bits.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-def _places(instruction: Instruction, description: int, rows: int) -> Array:
-    """Return the shared addresses of the 16-byte pieces of a tile, as (rows, pieces of 16 steps of k)."""
+@lru_cache(maxsize=1024)
+def _places(description: int, rows: int) -> Array | None:
+    """Return the shared addresses of the 16-byte pieces of a tile, as (rows, pieces of 16 steps of k).
+
+    None where the tile lies in another way than those that are known.
+    """
     row_bytes = _ROW_BYTES.get(description >> 62)
     if row_bytes is None or description >> 49 & 7:
-        raise unknown(instruction, "only tiles with 128- or 64-byte swizzle at multiples of 1024 bytes are known")
+        return None
     start, stride = (description & 0x3FFF) * 16, (description >> 32 & 0x3FFF) * 16
     row = np.arange(rows)[:, None]
     piece = np.arange(2 * K // CHUNK)
