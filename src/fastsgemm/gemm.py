@@ -132,7 +132,7 @@ def sgemm(
     rung : str or int, optional
         A kernel of the ladder, by name or number; see `RUNGS`. Default: the fastest known or predicted one.
     config : Config, optional
-        The kernel's constants. Default: from the tuning database; see `explain`.
+        The kernel's constants; without `rung`, of rung 9, 10 or 11. Default: from the tuning database; see `explain`.
     precision : str, optional
         ``"ieee"``, the default for float32 operands: IEEE fused multiply-adds only, no tensor cores. ``"fp16x3"``: the
         accuracy of float32, from tensor cores where they are faster; see Notes.
