@@ -2,13 +2,15 @@
 
 import pytest
 
-from fastsgemm import Fp16x3Config, PipelinedConfig
-from fastsgemm.call.plan import When
+from fastsgemm import Fp16x3Config, HalfConfig, PipelinedConfig
+from fastsgemm.call import packing
+from fastsgemm.call.plan import Draft, When
 from fastsgemm.call.product import make_plan, plan_of
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.layout import Meta, row_major
-from fastsgemm.geometry.matrix import Base
+from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.problem import DType
 from fastsgemm.request import PLAIN, resolve
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
@@ -91,3 +93,26 @@ def test_a_panel_above_the_diagonal_is_the_transpose_of_the_one_below_it(monkeyp
     count = len(panels(110, 400, 0, 100_000))
     assert orientations(plan) == [int(row < column) for row in range(count) for column in range(count)]
     assert count > 2
+
+
+@pytest.mark.parametrize(("M", "N", "stored"), [(256, 16, 4), (16, 256, 1)])
+def test_16_bit_products_store_vectors_where_the_kernel_computes_rows_of_c(M, N, stored):
+    metas = [Meta((M, 512), (512, 1), DType.F16), Meta((512, N), (1, 512), DType.F16), *dense((M, N))]
+    _, launch = plan_of(H200, resolve(config=HalfConfig(128, 16), precision="fp16x3"), metas).launches
+    assert dict(launch.kernel.constants)["VEC_C"] == stored
+
+
+def test_a_copy_has_a_block_for_each_1024_elements():
+    launches = plan_of(*PLANS["packed"]).launches
+    copies = [each for each in launches if each.kernel.file == "copy_strided.cu"]
+    assert [(each.grid[0], each.threads) for each in copies] == [(-(-60 * 40 // 1024), 256)] + [
+        (-(-60 * 50 // 1024), 256)
+    ] * 2
+
+
+def test_lines_are_packed_with_a_block_for_each_tile_of_64_by_64():
+    draft = Draft(H200)
+    matrix = Matrix(Address(Base.A), (130, 200), (200, 1))
+    packing.add_lines(draft, matrix, matrix.operand, matrix.operand.packed(trans=True))
+    [launch] = draft.launches
+    assert (launch.grid, launch.threads) == ((-(-130 // 64) * -(-200 // 64),), 256)

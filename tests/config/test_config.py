@@ -15,6 +15,7 @@ from fastsgemm.config import (
     Config,
     Fp16x3Config,
     Fp16x3MmaConfig,
+    HalfConfig,
     PipelinedConfig,
     SharedTileConfig,
     SkinnyConfig,
@@ -432,6 +433,15 @@ def test_a_message_reads_as_a_sentence():
 def test_derived_numbers():
     assert (THREAD_TILED.threads, THREAD_TILED.shared_bytes) == (256, 4 * 8 * 256)
     assert (WARP_TILED.threads, WARP_TILED.wmiter) == (128, 2)
+    assert [config.tile_k for config in (Fp16x3Config(), HalfConfig(), WARP_TILED)] == [32, 64, WARP_TILED.BK]
+    pipelined = PipelinedConfig(32, 64, 8, 4, 4, 16, 32, 1, STAGES=3)
+    assert pipelined.shared_bytes == 4 * 3 * 8 * (32 + 4 + 64 + 4)
+    assert pipelined.replace(PARTIAL_ACCUMULATORS=2).shared_bytes == pipelined.shared_bytes + 4 * 32 * 64
+
+
+@pytest.mark.parametrize("config", [SKINNY, PipelinedConfig(32, 64, 8, 4, 4, 16, 32, 1), Fp16x3Config()], ids=str)
+def test_the_parts_of_k_are_no_constant_of_a_kernel(config):
+    assert config.replace(SPLIT_K=4).kernel == config.kernel and config.kernel.SPLIT_K == 1
     assert str(SharedTileConfig(64, 32, BK=8)) == "BM=64 BN=32 BK=8"
 
 

@@ -5,9 +5,21 @@ import re
 
 import pytest
 
-from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
-from fastsgemm.geometry.fp16x3 import BLOCK_K, LINE_BYTES, PAD_K, SPARSE, panels, split_arrays, tiling
+from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, HalfConfig
+from fastsgemm.geometry.fp16x3 import (
+    BLOCK_K,
+    LINE_BYTES,
+    PAD_K,
+    SPARSE,
+    fault_of_mixed,
+    orientations,
+    panels,
+    ring,
+    split_arrays,
+    tiling,
+)
 from fastsgemm.jit import source
+from fastsgemm.problem import FLOAT32, DType, Dtypes
 
 TILES = [
     *(Fp16x3Config(BM=BM, BN=BN, STAGES=4) for BM in (64, 128) for BN in (16, 32, 64, 128)),
@@ -66,3 +78,33 @@ def test_tiles_cover_the_callers_c(config, trans_c):
     t = tiling(config, 500, 300, 64, trans_c, 132)
     assert sorted(t.tile) == sorted((config.BM, config.BN)) and t.tile[trans_c] == config.BM
     assert t.tiles == -(-500 // t.tile[0]) * -(-300 // t.tile[1])
+
+
+def test_a_ring_has_as_many_stages_as_fit_where_those_of_its_config_do():
+    """Beside them: two barriers of each, the swizzle's period and, for rows of 16 bits, what a warp stores through."""
+    mixed = Dtypes(DType.F32, DType.BF16)
+    assert ring(Fp16x3Config(), FLOAT32) == (7, 1024 + 7 * (256 * 128 + 16))
+    assert ring(Fp16x3Config(), Dtypes(DType.BF16, DType.F32)) == (8, 1024 + 8 * (128 * 64 + 128 * 128 + 16) + 8 * 1280)
+    assert ring(Fp16x3Config(), mixed) == (9, 1024 + 9 * (128 * 128 + 128 * 64 + 16))
+    assert ring(HalfConfig(), mixed) == (4, 1024 + 4 * (128 * 256 + 128 * 128 + 16) + 8 * 1280)
+    assert ring(Fp16x3MmaConfig(), mixed) == (4, 4 * (128 * 128 + 128 * 64))
+
+
+@pytest.mark.parametrize(("stages", "expected"), [(3, "2 stages with lines of float32 must fit"), (4, None), (6, None)])
+def test_two_stages_of_a_float32_operand_are_enough(stages, expected):
+    fault = fault_of_mixed(HalfConfig(128, 64, stages))
+    assert fault is expected or fault.startswith(expected)
+
+
+def test_a_config_is_launched_both_ways_unless_its_tile_is_a_square():
+    assert [*orientations(Fp16x3Config(128, 64), FLOAT32)] == [False, True]
+    assert [*orientations(Fp16x3Config(128, 128), FLOAT32)] == [False]
+    mixed = [Dtypes(DType.F32, DType.BF16), Dtypes(DType.BF16, DType.F32)]
+    assert [[*orientations(HalfConfig(), dtypes)] for dtypes in mixed] == [[False], [True]]
+
+
+def test_partial_sums_have_whole_vectors_in_a_row():
+    t = tiling(Fp16x3Config(SPLIT_K=2), 100, 33, 4096, False, 132)
+    assert t.parts == 2 and t.ldw == 36
+    assert t.partial_sums == -(-4 * 2 * 100 * 36 // 256) * 256
+    assert tiling(Fp16x3Config(), 100, 33, 4096, False, 132).partial_sums == 0

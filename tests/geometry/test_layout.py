@@ -55,6 +55,7 @@ def test_stored_is_what_the_kernel_reads_or_nothing_the_kernel_could_read(shape,
         ((1, 5), (99, 7), LeadingDimension(True, 7)),
         ((5, 1), (7, 99), LeadingDimension(False, 7)),
         ((5, 1), (1, 99), LeadingDimension(True, 0)),
+        ((1, 1), (99, 7), LeadingDimension(False, 0)),
     ],
 )
 def test_stored_by_example(shape, strides, expected):

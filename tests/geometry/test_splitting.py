@@ -64,13 +64,24 @@ def test_the_largest_operand_has_few_enough_blocks(strided, K):
         (4096, 4096, 8, 4),  # three blocks an SM
         (300, 12000, 1, 4),  # enough blocks without clusters
         (8192, 8192, 8, 7),  # two blocks an SM, which read the eighth tile again
+        (1000, 5000, 2, 4),  # enough blocks with clusters of two
         (12000, 300, 8, 14),  # fewer blocks than SMs
+        (8192, 300, 8, 14),
+        (12000, 2000, 8, 14),  # two blocks an SM would read five of twelve tiles again
     ],
 )
 def test_strided_lines_are_kept_in_shared_memory(K, lines, cluster, tiles):
     launch = split_launch([Side(True, 4, lines)], K, True, 132, H200)
     assert (launch.constants["CLUSTER"], launch.constants["TILES"]) == (cluster, tiles)
     assert launch.shared_bytes == tiles * TILE
+
+
+def test_two_blocks_an_sm_where_the_launch_splits_much_besides():
+    """That is a quarter as many contiguous lines, or more."""
+    for lines, tiles in ((249, 14), (250, 7)):
+        assert (
+            split_launch(sides((True, 4, 1000), (False, 4, lines)), 12000, True, 132, H200).constants["TILES"] == tiles
+        )
 
 
 @pytest.mark.parametrize("limit", [CONSUMER, H200])
