@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         Exit code: 0, 1 for a wrong result, 2 for an error of the caller or the machine, 130 after Ctrl-C.
     """
     interrupts: list[int] = []
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # nohup sets another one, which ignores Ctrl-C
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # unlike under nohup, which ignores Ctrl-C
 
         def interrupt(number: int, frame: FrameType | None) -> None:
             interrupts.append(number)
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
             from fastsgemm.command_line import main as run
 
             with warnings.catch_warnings():
-                warnings.showwarning = lambda message, *_: _say(f"warning: {message}")  # no line of a program to name
+                warnings.showwarning = lambda message, *_: _say(f"warning: {message}")  # without a line of source
                 return run(arguments)
         finally:
             if sys.stdout is not None:

@@ -1,4 +1,4 @@
-"""What callers pass beside arrays: integers, names and switches. NumPy's integers are integers, its bool is a bool."""
+"""Arguments other than arrays: integers, names and switches. NumPy's integers and bools are accepted."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from fastsgemm.errors import ArgumentError
 
 
 def integer(value: Any) -> int | None:
-    """Return an integer of any type as an int, or None if it is none. A bool is none."""
+    """Return an integer of any type as an int; None for anything else, bools included."""
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
 
 
 def is_one_of(value: Any, names: Collection[str]) -> TypeGuard[str]:
-    """Whether a value, which may be of a type that cannot be compared or hashed, is one of some names."""
+    """Return whether a value, of any type, is one of some names."""
     return isinstance(value, str) and value in names
 
 
 def switch(name: str, value: Any) -> bool:
-    """Return a bool, or whether an integer is not 0; ArgumentError for all else, so that "no" is not taken for yes."""
+    """Return a bool or integer as a bool; ArgumentError for anything else, so that "no" does not mean yes."""
     if isinstance(value, np.bool_ | Integral):
         return bool(value)
     raise ArgumentError(f"{name} must be True or False, got {value!r}")
 
 
 def hint(value: Any, names: Collection[str]) -> str:
-    """Return a question that names what a misspelt text is likely to mean, or nothing."""
-    alike = difflib.get_close_matches(value.lower(), names, 1, 0.75) if isinstance(value, str) else []
-    return f"; did you mean {alike[0]!r}?" if alike else ""
+    """Return a question with the likely meaning of a misspelt name, or an empty text."""
+    matches = difflib.get_close_matches(value.lower(), names, 1, 0.75) if isinstance(value, str) else []
+    return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
-def several(name: str, value: Any, what: str) -> Iterator[Any]:
-    """Return an iterator; ArgumentError, which says `what` the value must be, if it has none or is a text."""
+def several(name: str, value: Any, expected: str) -> Iterator[Any]:
+    """Return an iterator over the value; ArgumentError, naming what is `expected`, if it has none or is a text."""
     reason: Exception | None = None
     if not isinstance(value, str):
         try:
             return iter(value)
         except Exception as error:
             reason = error
-    raise ArgumentError(f"{name} must be {what}, got {value!r}") from reason
+    raise ArgumentError(f"{name} must be {expected}, got {value!r}") from reason
 
 
 def place(value: Any) -> int | str:

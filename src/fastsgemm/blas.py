@@ -65,14 +65,14 @@ def sgemm(
     OperandError
         An array cannot be transposed or copied, because it has no ``.T`` or ``.copy()``.
     ShapeError
-        An array that is to be transposed has not 2 dimensions.
+        An array to be transposed does not have 2 dimensions.
     FastsgemmError
         See `fastsgemm.sgemm`.
 
     Notes
     -----
     SciPy converts its operands to column-major float32, and returns a column-major array. Here, operands of another
-    dtype are refused, any layout is read as it lies, and a new result is row-major.
+    dtype are refused, any layout is read in place, and a new result is row-major.
     """
     a, b = _operand("a", a, trans_a), _operand("b", b, trans_b)
     if c is None:
@@ -119,7 +119,7 @@ def ssyrk(
     OperandError
         An array cannot be transposed, copied or written.
     ShapeError
-        `a` has not 2 dimensions.
+        `a` does not have 2 dimensions.
     FastsgemmError
         See `fastsgemm.sgemm`.
     """
@@ -139,7 +139,7 @@ def _operand(name: str, x: Any, transposed: int) -> Any:
 
 
 def _asks(argument: str, value: Any) -> bool:
-    """Whether an argument such as `trans_a` asks for a transposition."""
+    """Return whether an argument such as `trans_a` asks for a transposition."""
     if not isinstance(value, Real | np.bool_) or value not in _TRANSPOSITIONS:
         raise ArgumentError(f"{argument} must be 0, 1 or 2, got {value!r}")
     return bool(value)

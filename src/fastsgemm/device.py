@@ -1,4 +1,4 @@
-"""The machine: whether it has a usable driver, which devices it has, and which of them have been opened."""
+"""The machine: its driver, its devices, and those that have been opened."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ _lock = threading.RLock()  # a finaliser that multiplies may run in the thread t
 def open_gpu(ordinal: int, *, by_name: bool = False) -> Gpu:
     """Return the device with this number, opened once per process.
 
-    A device that the user has named (`by_name`) is opened whatever ``FASTSGEMM_DEVICE`` is.
+    A device that the user named (`by_name`) is opened regardless of ``FASTSGEMM_DEVICE``.
 
     Raises
     ------
     NoDriverError, DriverTooOldError
         See `probe`.
     DeviceError
-        There is no such device, or ``FASTSGEMM_DEVICE=sim`` asks to use none.
+        There is no such device, or ``FASTSGEMM_DEVICE=sim`` forbids it.
     """
     with _lock:
         gpu = gpus.get(ordinal)
@@ -91,7 +91,7 @@ def open_gpu(ordinal: int, *, by_name: bool = False) -> Gpu:
 
 
 def is_present(place: str) -> bool:
-    """Whether `place` is spelled as a device of this machine: ``cuda``, ``cuda:1`` or ``1``."""
+    """Return whether `place` has the form of a device in this machine: ``cuda``, ``cuda:1`` or ``1``."""
     return _PRESENT.fullmatch(place) is not None
 
 
@@ -104,20 +104,20 @@ def ordinal(place: int | str) -> int:
     Raises
     ------
     ArgumentError
-        It is neither a number nor a name.
+        `place` is neither a number nor a name.
     DeviceError
         This machine has no such device; see also `probe`.
     """
     place = arguments.place(place)
     if isinstance(place, int):
         return place
-    present = _PRESENT.fullmatch(place.lower())
-    if present is not None:
-        return int(present[1] or 0)
-    there = [described(number) for number in range(probe())]
-    for number in named(place, there):
+    numbered = _PRESENT.fullmatch(place.lower())
+    if numbered is not None:
+        return int(numbered[1] or 0)
+    devices = [described(number) for number in range(probe())]
+    for number in named(place, devices):
         return number
-    names = ", ".join(f"{name} ({arch})" for name, arch in there)
+    names = ", ".join(f"{name} ({arch})" for name, arch in devices)
     raise DeviceError(f"this machine has no device {place!r}; it has {names}")
 
 
@@ -179,13 +179,13 @@ def host_backend() -> str:
     DriverTooOldError, NoNvrtcError
         There is a device, but it cannot be used; see `probe`.
     """
-    asked = settings.DEVICE.read()
-    if asked in ("host", "sim"):
-        return asked
+    setting = settings.DEVICE.read()
+    if setting in ("host", "sim"):
+        return setting
     try:
         probe()
     except NoDriverError:
-        if asked == "cuda":
+        if setting == "cuda":
             raise
         return "host"
     return "cuda"
@@ -225,7 +225,7 @@ class DeviceInfo(Struct, frozen=True):
 
 
 class DeviceTraits(Protocol):
-    """What has the properties of a `DeviceInfo`: that itself, an opened `Gpu`, a simulated device."""
+    """An object with the properties of a `DeviceInfo`: that itself, an opened `Gpu`, a simulated device."""
 
     @property
     def name(self) -> str: ...
@@ -238,14 +238,14 @@ class DeviceTraits(Protocol):
 
 
 def info_of(device: DeviceTraits) -> DeviceInfo:
-    """Return the properties of a device that configs depend on, which compare equal and can be a key."""
+    """Return the properties of a device that configs depend on, which can be compared and hashed."""
     return DeviceInfo(device.name, device.arch, device.shared_limit, device.multiprocessors)
 
 
 # NVRTC is loaded by the first call, which in cuda-bindings 12.9.1 fails if several threads make it at once.
 _loading_nvrtc = threading.RLock()
 
-# NVRTC by major version: the package of pip, and where in the folder `nvidia` it puts the library.
+# NVRTC by major version: the pip package, and the path of its library in the folder `nvidia`.
 _WHEELS = {
     12: ("nvidia-cuda-nvrtc-cu12", "cuda_nvrtc/lib/libnvrtc.so.12"),
     13: ("nvidia-cuda-nvrtc", "cu13/lib/libnvrtc.so.13"),
@@ -283,32 +283,32 @@ def nvrtc_text() -> str:
 
 @cache
 def _load_fitting_nvrtc() -> None:
-    """Load the NVRTC that cuda.bindings shall use, if it would use another one.
+    """Load the NVRTC that cuda.bindings should use, if it would use another.
 
-    It takes the newest that pip has installed, whatever driver and bindings are, unless one is loaded already. The
-    newest is left to it, because NVRTC 13.0 needs help that it gives.
+    cuda.bindings takes the newest that pip has installed, regardless of the driver, unless one is loaded already. It
+    loads the newest itself, because it does extra work for NVRTC 13.0.
     """
-    there = nvrtc_wheels()
-    if len(there) > 1:
+    installed = nvrtc_wheels()
+    if len(installed) > 1:
         import cuda.bindings
 
-        fitting = fitting_nvrtc(set(there), _driver_version() // 1000, int(cuda.bindings.__version__.split(".")[0]))
-        if fitting != max(there):
-            ctypes.CDLL(str(there[fitting]))  # locally: PyTorch's NVRTC may be the other one
+        fitting = fitting_nvrtc(set(installed), _driver_version() // 1000, int(cuda.bindings.__version__.split(".")[0]))
+        if fitting != max(installed):
+            ctypes.CDLL(str(installed[fitting]))  # locally: PyTorch's NVRTC may be the other one
 
 
 def nvrtc_wheels() -> dict[int, Path]:
-    """Return the libraries of NVRTC that pip has installed, by major version."""
+    """Return the NVRTC libraries installed by pip, by major version."""
     nvidia = find_spec("nvidia")
     folders = [] if nvidia is None else [Path(folder) for folder in nvidia.submodule_search_locations or ()]
-    paths = [(major, folder / place) for major, (_, place) in _WHEELS.items() for folder in reversed(folders)]
+    paths = [(major, folder / library) for major, (_, library) in _WHEELS.items() for folder in reversed(folders)]
     return {major: path for major, path in paths if path.exists()}
 
 
-def fitting_nvrtc(there: set[int], driver: int, bindings: int) -> int:
-    """Return which NVRTC fits best, by major versions: of those that are installed, at least one.
+def fitting_nvrtc(installed: set[int], driver: int, bindings: int) -> int:
+    """Return the major version of the best of the NVRTCs `installed`, of which there is at least one.
 
-    It must not be newer than the driver, which is 0 where there is none. cuda.bindings can use every NVRTC.
+    It must not be newer than the driver, which is 0 without one. cuda.bindings can use every NVRTC.
     """
-    usable = {major for major in there if major <= driver} if driver else there
-    return bindings if bindings in usable else max(usable or there)
+    usable = {major for major in installed if major <= driver} if driver else installed
+    return bindings if bindings in usable else max(usable or installed)

@@ -1,4 +1,4 @@
-"""Calls of the CUDA driver API that need no opened device: attributes, captures, and the check of every answer."""
+"""Calls of the CUDA driver API that need no opened device: attributes, captures, and the check of results."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 from fastsgemm.errors import DeviceError
 
 LEGACY_STREAM = 1  # CUDA's and DLPack's number for the legacy default stream, which torch and CuPy call 0
-PER_THREAD_STREAM = 2  # CUDA's number for the default stream of each thread, of whatever device is current
+PER_THREAD_STREAM = 2  # CUDA's number for the per-thread default stream of the current device
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
-def check_driver(what: str, answer: tuple[Any, ...]) -> None:
+def check_driver(action: str, answer: tuple[Any, ...]) -> None:
     """Raise `DeviceError` unless a call of the driver API succeeded."""
     if int(answer[0]) != 0:
-        raise DeviceError(f"{what} failed: {answer[0].name}")
+        raise DeviceError(f"{action} failed: {answer[0].name}")
 
 
 def described(ordinal: int) -> tuple[str, str]:
     """Return name and architecture of a device without opening it."""
     from cuda.bindings import driver
 
-    which = driver.CUdevice_attribute
-    major = attribute(which.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, ordinal)
-    minor = attribute(which.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, ordinal)
+    attributes = driver.CUdevice_attribute
+    major = attribute(attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, ordinal)
+    minor = attribute(attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, ordinal)
     return driver.cuDeviceGetName(256, device_at(ordinal))[1].split(b"\0")[0].decode(), f"sm_{major}{minor}"
 
 
@@ -48,7 +48,7 @@ def attribute(which: Any, ordinal: int) -> int:
 
 
 def is_capturing(handle: int) -> bool:
-    """Whether work on the stream with this raw handle is being recorded into a CUDA graph."""
+    """Return whether the stream with this raw handle is being captured into a CUDA graph."""
     from cuda.bindings import driver
 
     result, status = driver.cuStreamIsCapturing(handle or LEGACY_STREAM)
@@ -57,9 +57,9 @@ def is_capturing(handle: int) -> bool:
 
 @contextmanager
 def relaxed_capture() -> Iterator[None]:
-    """Let this thread call, during a capture, what a capture in CUDA's default mode would fail on.
+    """Allow calls in this thread that would invalidate a capture in CUDA's default mode.
 
-    What is done inside happens once, now. It does not become part of the graph.
+    They are executed now, once, and do not become part of the graph.
     """
     from cuda.bindings import driver
 

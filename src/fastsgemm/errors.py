@@ -12,7 +12,7 @@ class FastsgemmError(Exception):
 
 
 class ArgumentError(FastsgemmError, TypeError):
-    """An argument of a type or a name that the function does not take, beside operands, numbers and streams."""
+    """An argument of a wrong type or with an unknown name, other than operands, numbers and streams."""
 
 
 class OperandError(FastsgemmError, ValueError):
@@ -48,13 +48,13 @@ class StreamError(FastsgemmError, TypeError):
 
 
 class UnknownRungError(FastsgemmError, ValueError):
-    """No rung of that name or number."""
+    """An unknown name or number of a rung."""
 
 
 class PrecisionError(FastsgemmError, ValueError):
-    """A precision that there is not, or one that does not go with the other arguments.
+    """An unknown precision, or one that contradicts another argument.
 
-    These are the rung, the config, a split operand and `batch_invariant`.
+    That is the rung, the config, a split operand or `batch_invariant`.
     """
 
 
@@ -83,7 +83,7 @@ class CompileError(DeviceError):
 
 
 class CaptureError(DeviceError):
-    """Memory that must outlive a replay was asked for inside a CUDA graph capture."""
+    """Memory that must outlive a replay was requested inside a CUDA graph capture."""
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
@@ -91,7 +91,7 @@ class DeviceMemoryError(DeviceError, MemoryError):
 
 
 class RecordError(FastsgemmError, ValueError):
-    """A line of the tuning database that cannot be used, or a database that cannot be written."""
+    """An invalid line of the tuning database, or a database that cannot be written."""
 
 
 class TuningError(DeviceError):

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from fastsgemm.config import Config
 
-    # The result is `out`, or C, or a new array of the kind of A. No array library but NumPy is imported for this: one
-    # that is not installed would be Any, and an overload with it would take every array. Where an array has none of
-    # this, a type checker sees Any.
+    # The result is `out`, or C, or a new array of the kind of A. Only NumPy is imported for this: a library that is not
+    # installed would be Any, and an overload with it would match every array. For an array with none of these, a type
+    # checker sees Any.
     class _Array(Protocol):
         @property
         def shape(self) -> Any: ...
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
         stream: Any
 
 
-_USUAL = (1.0, 0.0)  # of alpha and beta, which need no rounding
-_NUMBERS = (float, int, np.float32, np.float64)  # types of alpha and beta that are no arrays, which JAX may trace
+_EXACT = (1.0, 0.0)  # values of alpha and beta that need no rounding
+_NUMBERS = (float, int, np.float32, np.float64)  # types of alpha and beta other than arrays, which JAX may trace
 _IEEE = PRECISIONS[0]  # the same object as what most callers pass
 
 
@@ -122,7 +122,7 @@ def sgemm(
         allowed. With precision "fp16x3", A or B may be an operand that `split` returned. 16-bit operands need a
         `precision` by name, or `batch_invariant`; see Notes.
     B : array, shape (..., K, N) or (K,), float32, bfloat16 or float16
-        Dimensions before the last two are those of a batch, and broadcast with those of A.
+        Dimensions before the last two are those of a batch and broadcast with A's.
     alpha, beta : float
         Rounded to float32. With beta = 0, C is not read; with alpha = 0, A and B are not read.
     C : array, shape (..., M, N), float32, optional
@@ -137,12 +137,12 @@ def sgemm(
         ``"ieee"``, the default for float32 operands: IEEE fused multiply-adds only, no tensor cores. ``"fp16x3"``: the
         accuracy of float32, from tensor cores where they are faster; see Notes.
     batch_invariant : bool
-        Each element of the result depends on nothing but its row of A, its column of B, alpha, beta and its old value,
-        to the last bit: neither on M, N and layouts nor on config and device. ``docs/precision.md`` says how
-        it is summed. Precision "ieee" only, and rung "pipelined" or "skinny_in_order".
+        Each element of the result depends, to the last bit, only on its row of A, its column of B, alpha, beta and its
+        old value: not on M, N, layouts, config or device. ``docs/precision.md`` defines the order of summation.
+        Precision "ieee" only, and rung "pipelined" or "skinny_in_order".
     symmetric : bool
         The caller knows that A B is symmetric, such as a product of polynomials of one symmetric matrix. One triangle
-        of it is computed and stored twice. Where B is A transposed, this need not be said; see Notes.
+        is computed and stored twice. Not needed if B is A transposed; see Notes.
     stream : object with ``__cuda_stream__``, optional
         The stream to launch on. Default: the current stream of the library of `out`, or else of C, or else of A.
     out : array, shape (..., M, N), float32, bfloat16 or float16, optional
@@ -158,18 +158,18 @@ def sgemm(
     Raises
     ------
     DTypeError, ScalarError, StreamError, ArgumentError
-        Subclasses of TypeError. An operand is not an array of a type that it may have, or has 16 bits where no
-        precision is named; alpha or beta is not a real number; `stream` does
-        not have ``__cuda_stream__``; `batch_invariant` or `symmetric` is neither true nor false.
+        Subclasses of TypeError. An operand is not an array of an allowed type, or has 16 bits where no precision is
+        named; alpha or beta is not a real number; `stream` does not have ``__cuda_stream__``; `batch_invariant` or
+        `symmetric` is neither true nor false.
     ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError
         Subclasses of ValueError. The shapes do not match, or the result is not square with `symmetric`; what is written
         shares memory with A, B or itself, or `out` with a C that is another array; the operands are on different
         devices; an array cannot be read or written as given; beta != 0 without C, or beta = 0 with both C and `out`.
     UnknownRungError, ConfigError, PrecisionError
-        Subclasses of ValueError. There is no such rung or precision; the config is not legal for the rung on this
-        device; the precision contradicts the rung or a split operand.
+        Subclasses of ValueError. The rung or precision is unknown; the config is not legal for the rung on this device;
+        the precision contradicts the rung or a split operand.
     DeviceError
-        A subclass of RuntimeError. There is no driver or no NVRTC; a new JAX array is asked for inside a CUDA graph
+        A subclass of RuntimeError. There is no driver or no NVRTC; a new JAX array is requested inside a CUDA graph
         capture; the device is out of memory (`DeviceMemoryError`, also a MemoryError). If PyTorch or CuPy cannot
         allocate a new C, their own error is raised.
 
@@ -185,20 +185,20 @@ def sgemm(
     one FP16 number, exactly, so two of three products are left, or one. On Hopper, two operands of one 16-bit type
     with k contiguous are not split at all.
 
-    **Streams.** Calls on device arrays never synchronise. Calls on host arrays return when the result is there.
+    **Streams.** Calls on device arrays never synchronise. Calls on host arrays return with the result complete.
 
     **First calls.** The first call on a problem compiles its kernel or loads it from the cache on disk. The first call
     on a device that the tuning database does not know tunes it, once; ``FASTSGEMM_TUNE=off`` prevents this.
 
     **Copies.** A matrix that has a unit stride is read in place, whatever its layout. Any other is packed into
-    workspace first. With `out`, C is read where it lies, with any strides, by the kernels that write `out`. Rungs 1 to
-    8 cannot do that: for these, one more launch copies C to `out` first, unless beta is 0.
+    workspace first. With `out`, the kernels that write it read C in place, with any strides. Rungs 1 to 8 cannot: for
+    these, one more launch copies C to `out` first, unless beta is 0.
 
     **Symmetry.** Where B is A transposed in the same memory, as in ``sgemm(A, A.T)``, or `symmetric` says that A B is
     symmetric, rungs 9 and 11 compute one triangle and store each result twice: the product is symmetric to the last
     bit, and has the bits that the same order of summation gives a whole product. It is computed whole where that is
-    quicker, which gives A A^T the same symmetry; rungs 1 to 8 and 10 always do so. beta * C is added to each element
-    by itself, so C need not be symmetric. ``docs/symmetric.md`` says what is detected.
+    faster, which gives A A^T the same symmetry; rungs 1 to 8 and 10 always do so. beta * C is added to each element
+    separately, so C need not be symmetric. ``docs/symmetric.md`` says what is detected.
 
     **Batches.** A batch is one launch if at most three of its dimensions cannot be merged. A matrix that the batch
     shares, by broadcasting or a stride of 0, is not repeated. If the batch shares B, and the rows of all A and of all C
@@ -208,8 +208,8 @@ def sgemm(
     **Reproducibility.** The same call with the same config gives the same bits every time. Rungs 1 to 8 sum each
     element of C in one chain of FMAs in ascending k, then apply alpha and beta, so they all give the same bits. Rung 9
     does the same unless its config uses split-K, sliced-K or partial accumulators. These, and rung 10, add in another
-    order, which is fixed but rounds differently. The default may use them. With ``batch_invariant`` nothing changes the
-    bits.
+    order, which is fixed but rounds differently. The default may use them. With ``batch_invariant`` the bits never
+    change.
 
     **Precision.** With "fp16x3", operands are split into pairs of FP16 numbers; tensor cores sum their products. Every
     element differs from the exact one by at most ``max(K, 100 + K / 64) u (|A| |B|)``, u = 2^-24, on sm_90;
@@ -223,7 +223,7 @@ def sgemm(
     array([[3., 3.],
            [3., 3.]], dtype=float32)
     """
-    request = PLAIN if precision is None else NAMED  # without a call: PyTorch's compiler traces this
+    request = PLAIN if precision is None else NAMED  # no call, because PyTorch's compiler traces this
     if (
         rung is not None
         or config is not None
@@ -237,22 +237,21 @@ def sgemm(
         from fastsgemm.torch import operator
 
         return operator.in_trace(request, A, B, alpha, beta, C, stream, out)
-    usual = type(alpha) is float and alpha in _USUAL and type(beta) is float and beta in _USUAL
-    if not usual and type(alpha) in _NUMBERS and type(beta) in _NUMBERS:
-        alpha, beta, usual = checks.scalar("alpha", alpha), checks.scalar("beta", beta), True
-    known = arrays.known.get(type(A))
-    if known is not None and usual and config is None and stream is out is None and (C is not None or not beta):
-        result = known(request, A, B, C, alpha, beta)
+    exact = type(alpha) is float and alpha in _EXACT and type(beta) is float and beta in _EXACT
+    if not exact and type(alpha) in _NUMBERS and type(beta) in _NUMBERS:
+        alpha, beta, exact = checks.scalar("alpha", alpha), checks.scalar("beta", beta), True
+    launch = arrays.known.get(type(A))
+    if launch is not None and exact and config is None and stream is out is None and (C is not None or not beta):
+        result = launch(request, A, B, C, alpha, beta)
         if result is not None:
             return result
     return _multiply(request, A, B, C, alpha, beta, stream, out)
 
 
 def multiply_triangle(A: Any, B: Any, alpha: float, beta: float, C: Any, sym: Sym) -> Any:
-    """Compute one triangle, LOWER or UPPER, of C <- alpha * A @ B + beta * C, of which A @ B is symmetric; return C.
+    """Compute one triangle, LOWER or UPPER, of C <- alpha * A @ B + beta * C with a symmetric A @ B; return C.
 
-    The other triangle of C is left as it is. If C is immutable, a new array is returned, of which the other triangle is
-    that of C.
+    The other triangle of C is left as it is. If C is immutable, a new array with C's other triangle is returned.
 
     Raises
     ------
@@ -260,22 +259,22 @@ def multiply_triangle(A: Any, B: Any, alpha: float, beta: float, C: Any, sym: Sy
         See `sgemm`.
     """
     if _is_traced(A, B, C, alpha, beta) or arrays.library(C).immutable:
-        whole = sgemm(A, B, alpha, beta, C, symmetric=True)
-        kept = np.tri(whole.shape[-1], dtype=bool)
-        return whole.__array_namespace__().where(kept if sym is Sym.LOWER else kept.T, whole, C)
+        full = sgemm(A, B, alpha, beta, C, symmetric=True)
+        lower = np.tri(full.shape[-1], dtype=bool)
+        return full.__array_namespace__().where(lower if sym is Sym.LOWER else lower.T, full, C)
     alpha, beta = checks.scalar("alpha", alpha), checks.scalar("beta", beta)
     return _multiply(Request(symmetric=sym), A, B, C, alpha, beta, None, None)
 
 
-def _is_traced(*given: Any) -> bool:
-    """Whether JAX traces one of these."""
+def _is_traced(*arguments: Any) -> bool:
+    """Return whether JAX traces one of these."""
     core = sys.modules.get("jax.core")
-    return core is not None and any(isinstance(x, core.Tracer) for x in given)
+    return core is not None and any(isinstance(x, core.Tracer) for x in arguments)
 
 
 @cache
 def _by_xla() -> Any:
-    """Return the module that lets XLA compute products, or None where JAX is older than it supports."""
+    """Return the module that lets XLA compute products, or None if JAX is too old."""
     try:
         from fastsgemm.jax import primitive
     except MissingExtraError:
@@ -284,7 +283,7 @@ def _by_xla() -> Any:
 
 
 def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, stream: Any, out: Any) -> Any:
-    """Slow path: no cached plan matched. Reads the arrays with all checks; floats are rounded to float32."""
+    """Slow path, without a cached plan: read the arrays with all checks. Floats are already rounded to float32."""
     if _is_traced(A, B, C, out, alpha, beta):
         if stream is not None:
             raise StreamError("stream= has no meaning in code that JAX traces: XLA chooses the stream")
@@ -305,13 +304,13 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, s
     if split or out is not None:
         request = of_call(request, ("A" in split, "B" in split), "C" if out is None else "out")
     target = C if out is None else out
-    lead = A if target is None else target
-    library = arrays.library(lead)
+    leading = A if target is None else target
+    library = arrays.library(leading)
     if not split and stream is None and out is None and request.has_operator and library.needs_dispatcher(A, B, C):
         from fastsgemm.torch import operator
 
         return operator.sgemm(request, A, B, alpha, beta, C)
-    ordinal = library.device_of(lead)
+    ordinal = library.device_of(leading)
     if ordinal == HOST:
         if stream is not None:
             raise StreamError(
@@ -325,24 +324,24 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, s
 
     gpu = opened.get(ordinal)
     if gpu is None:
-        current = partial(library.current_stream, ordinal) if stream is None else partial(streams.handle_of, stream)
-        gpu = first_use.open_device(ordinal, current)
+        stream_of = partial(library.current_stream, ordinal) if stream is None else partial(streams.handle_of, stream)
+        gpu = first_use.open_device(ordinal, stream_of)
     switched = gpu.enter()
     try:
         handle = library.current_stream(ordinal) if stream is None else streams.handle_of(stream)
         if handle not in gpu.streams:
             gpu.adopt(handle)
         in_order = stream is None or device.is_capturing(handle)
-        operands, result, kept = arrays.read(library, A, B, C, out, gpu, handle, in_order)
+        operands, result, in_use = arrays.read(library, A, B, C, out, gpu, handle, in_order)
         addresses = [0, 0]  # of A and B where they were split before
         if split:
-            for name, each in split.items():
+            for name, operand in split.items():
                 side = SIDES.index(name)
-                each.require(name, operands[side][1].shape)
-                each.make_ready(handle)
-                kept.append(each)
-                addresses[side] = each.address
-        learns = library.has_launcher and not kept and out is None and request.config is None
+                operand.require(name, operands[side][1].shape)
+                operand.make_ready(handle)
+                in_use.append(operand)
+                addresses[side] = operand.address
+        learns = library.has_launcher and not in_use and out is None and request.config is None
         if learns:
             from fastsgemm.torch import cpp_launcher
 
@@ -350,8 +349,8 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, s
         loaded = multiply(gpu, handle, request, operands, alpha, beta, addresses)
         if learns:
             cpp_launcher.learn(request, A, B, C, loaded, operands[2][1].shape, epoch)
-        if kept:
-            gpu.keep_alive(handle, kept)
+        if in_use:
+            gpu.keep_alive(handle, in_use)
         if result is not target:
             return library.finish(result)
         library.written(target)

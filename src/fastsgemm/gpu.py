@@ -26,19 +26,19 @@ from fastsgemm.driver import (
 from fastsgemm.errors import DeviceError, DeviceMismatchError
 
 _EARLY_IN_GRAPHS = 12030  # CUDA 12.3: the first driver that captures a programmatic dependent launch
-_MOST_QUERIED = 64  # events of kept operands that one call asks for
+_MOST_QUERIED = 64  # most events of kept operands that one call queries
 
-# Called when every problem is to be prepared again: who else holds plans of a device forgets them, too.
+# Called when every problem is to be prepared again, so that other holders of plans drop them, too.
 when_forgotten: list[Callable[[], None]] = []
 
 _opened: weakref.WeakSet[Gpu] = weakref.WeakSet()  # for `_release_at_collections`
 
 
 class Kernel:
-    """A kernel that has been loaded on a device.
+    """A kernel loaded on a device.
 
-    It stays loaded, because a CUDA graph that the caller captured may hold it; only what no call has launched, such as
-    a candidate of the tuner, may be unloaded.
+    It stays loaded, because a CUDA graph that the caller captured may hold it; only kernels that no call has launched,
+    such as candidates of the tuner, may be unloaded.
     """
 
     def __init__(self, gpu: Gpu, cubin: bytes, name: str, shared_bytes: int) -> None:
@@ -51,13 +51,13 @@ class Kernel:
             answer = driver.cuLibraryGetKernel(self._library, name.encode())
             check_driver(f"finding {name} in its machine code", answer)
             self.name = name  # the `extern "C"` name
-            self.handle = answer[1]  # a CUkernel, which is launched in whatever context of the device is current
+            self.handle = answer[1]  # a CUkernel, launched in the current context of the device
             self._device = device_at(gpu.ordinal)
-            if shared_bytes:  # with the static shared memory it may be more than a block gets unasked
+            if shared_bytes:  # together with the static shared memory it may exceed the default limit
                 attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                what = f"asking {gpu.name} for {shared_bytes} bytes of shared memory (limit {gpu.shared_limit})"
-                check_driver(what, driver.cuKernelSetAttribute(attribute, shared_bytes, self.handle, self._device))
-            self._function()  # else the driver would load it at the first launch, which may be in a capture
+                action = f"asking {gpu.name} for {shared_bytes} bytes of shared memory (limit {gpu.shared_limit})"
+                check_driver(action, driver.cuKernelSetAttribute(attribute, shared_bytes, self.handle, self._device))
+            self._function()  # else the driver would load it at the first launch, maybe in a capture
         except BaseException:
             self.unload()
             raise
@@ -71,7 +71,7 @@ class Kernel:
         return answer[1]
 
     def unload(self) -> None:
-        """Unload it. No launch of it is pending, and no graph has it."""
+        """Unload the kernel. No launch of it is pending, and no graph has it."""
         from cuda.bindings import driver
 
         with relaxed_capture():
@@ -88,7 +88,7 @@ class Kernel:
         return int(answer[1])
 
     def blocks_per_sm(self, threads: int, shared_bytes: int) -> int:
-        """Return how many blocks of so many threads and bytes of dynamic shared memory one SM holds at a time."""
+        """Return the resident blocks per SM with these threads and bytes of dynamic shared memory per block."""
         from cuda.bindings import driver
 
         answer = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self._function(), threads, shared_bytes)
@@ -97,7 +97,7 @@ class Kernel:
 
 
 class Event:
-    """A point in the work of a stream, which may be gone later. Dropping an event neither waits nor ends a capture."""
+    """A point in the work of a stream, which may not outlive it. Dropping it neither waits nor ends a capture."""
 
     def __init__(self, handle: int) -> None:
         """Record the event on the stream with this raw handle, in the current context."""
@@ -118,42 +118,42 @@ class Event:
 
     @property
     def is_of_parent(self) -> bool:
-        """Whether it is of the process that this one was forked from, whose devices it cannot use."""
+        """Whether it belongs to the process that this one was forked from, whose devices cannot be used."""
         return self._process != os.getpid()
 
     def record(self, handle: int) -> None:
-        """Move the event behind the work that is now on a stream."""
+        """Record the event again, after the work now on a stream."""
         from cuda.bindings import driver
 
         check_driver("recording an event", driver.cuEventRecord(self._event, handle))
 
     @property
     def is_done(self) -> bool:
-        """Whether the stream has passed the event; false, too, where the driver does not say."""
+        """Whether the stream has passed the event; false if the driver does not say."""
         from cuda.bindings import driver
 
         with relaxed_capture():  # else this would end a capture of another thread
             return int(driver.cuEventQuery(self._event)[0]) == 0
 
     def synchronize(self) -> None:
-        """Let the host wait for the event."""
+        """Make the host wait for the event."""
         from cuda.bindings import driver
 
         with relaxed_capture():
             check_driver("waiting for an event", driver.cuEventSynchronize(self._event))
 
     def hold_back(self, handle: int) -> None:
-        """Let later work on a stream wait for the event."""
+        """Make later work on a stream wait for the event."""
         from cuda.bindings import driver
 
         check_driver("letting a stream wait for an event", driver.cuStreamWaitEvent(handle, self._event, 0))
 
 
 class Gpu:
-    """One device, opened: its limits, its primary context, its memory pool, and what has been prepared and loaded.
+    """An opened device: its limits, primary context, memory pool, prepared plans and loaded kernels.
 
-    Kernels are loaded and launched by the driver's own functions, because importing cuda.core takes longer than
-    everything else in the first call of a process.
+    Kernels are loaded and launched through the driver API, because importing cuda.core takes longer than everything
+    else in the first call of a process.
     """
 
     def __init__(self, ordinal: int) -> None:
@@ -164,7 +164,7 @@ class Gpu:
         answer = driver.cuDevicePrimaryCtxRetain(self._device)
         check_driver(f"opening cuda:{ordinal}", answer)
         self.context = answer[1]
-        # Where nothing is current, CUDA's runtime takes the first device; making another one current would change
+        # Without a current context, CUDA's runtime takes the first device; making another device current would change
         # PyTorch's current device.
         if ordinal == 0 and int(driver.cuCtxGetCurrent()[1]) == 0:
             check_driver(f"opening cuda:{ordinal}", driver.cuCtxSetCurrent(self.context))
@@ -172,15 +172,15 @@ class Gpu:
         limit = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
         self.shared_limit = attribute(limit, ordinal)  # bytes
         self.multiprocessors = attribute(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal)
-        # A capture can hold a programmatic dependent launch since CUDA 12.3; before, kernels begin one after the other.
+        # Captures support programmatic dependent launch since CUDA 12.3; with older drivers, kernels do not overlap.
         self.launches_early = int(driver.cuDriverGetVersion()[1]) >= _EARLY_IN_GRAPHS
         self.prepared: dict[Any, Any] = {}  # the plans loaded so far; see `fastsgemm.call.driver`
         self.kernels: dict[Any, Kernel] = {}  # see `fastsgemm.jit.kernel`
-        self.streams = {0, LEGACY_STREAM, PER_THREAD_STREAM}  # raw handles of those known to be of this device
-        # What running work reads and writes: the event behind that work, and the objects that hold the memory. No lock
-        # guards it, because a finaliser that multiplies may run anywhere: taking an entry out makes it one's own.
+        self.streams = {0, LEGACY_STREAM, PER_THREAD_STREAM}  # raw handles known to belong to this device
+        # What running work reads and writes: an event after that work, and the objects that own the memory. There is no
+        # lock, because a finaliser that multiplies may run anywhere: whoever takes an entry out owns it.
         self._kept: deque[tuple[Event, Any]] = deque()
-        # Held here because an import in each call costs time.
+        # Stored here, because an import in each call costs time.
         self.launch = driver.cuLaunchKernelEx
         self._free = driver.cuMemFreeAsync
         self._allocate = driver.cuMemAllocFromPoolAsync
@@ -188,35 +188,35 @@ class Gpu:
         self._get_current_device = driver.cuCtxGetDevice
         self._push = driver.cuCtxPushCurrent
         self._pop = driver.cuCtxPopCurrent
-        self._push(self.context)  # also where a green context is current, which may end before the process
+        self._push(self.context)  # even if a green context is current, which may end before the process
         with relaxed_capture():  # the call that opens the device may be in a capture
-            # Of this package alone, so that what it keeps can be given back; None where the device has no pools.
+            # Private to this package, so that its memory can be given back; None if the device has no pools.
             self.pool = _make_pool(ordinal)
-            # For copies of host arrays, and for freeing what outlives its stream: nothing of the caller waits for them.
+            # For copies of host arrays, and for freeing memory that outlives its stream; the caller's work never waits.
             self.copying, self.freeing = _make_stream(), _make_stream()
         self._pop()
         _opened.add(self)
 
     @cached_property
     def device(self) -> Any:
-        """The ``cuda.core.Device``, for what is not on the way of a known call: events, properties."""
+        """The ``cuda.core.Device``, for use off the fast path: events, properties."""
         from cuda.bindings import driver
         from cuda.core import Device
 
         opened = Device(self.ordinal)
         previous = driver.cuCtxGetCurrent()[1]
-        opened.set_current()  # without this it refuses everything else
+        opened.set_current()  # which cuda.core requires first
         driver.cuCtxSetCurrent(previous)
         return opened
 
     def with_own_tables(self) -> Gpu:
-        """Return the same device with tables of its own: what it loads and prepares, no call on this one meets.
+        """Return the same device with separate tables of kernels and plans, which calls on this one do not see.
 
-        It begins with the kernels that are loaded here.
+        It starts with the kernels that are loaded here.
         """
-        other = copy.copy(self)
-        other.prepared, other.kernels = {}, dict(self.kernels)
-        return other
+        copied = copy.copy(self)
+        copied.prepared, copied.kernels = {}, dict(self.kernels)
+        return copied
 
     def forget_problems(self) -> None:
         """Let every problem be prepared again at its next call."""
@@ -229,10 +229,10 @@ class Gpu:
 
         Another context of the device stays current, such as a green context, whose default stream has handle 0.
         """
-        now = self._get_current()[1]
-        if now == self.context:
+        current = self._get_current()[1]
+        if current == self.context:
             return False
-        if int(now) and int(self._get_current_device()[1]) == int(self._device):
+        if int(current) and int(self._get_current_device()[1]) == int(self._device):
             return False
         self._push(self.context)
         return True
@@ -242,7 +242,7 @@ class Gpu:
         self._pop()
 
     def adopt(self, handle: int) -> None:
-        """Take up a stream into `streams`.
+        """Add a stream to `streams`.
 
         Raises
         ------
@@ -264,11 +264,10 @@ class Gpu:
         self.streams.add(handle)
 
     def launch_config(self, grid: tuple[int, ...], threads: int, shared_bytes: int, early: bool) -> Any:
-        """Return the driver's description of a launch, but for the stream, which is its `hStream`.
+        """Return the driver's description of a launch, without the stream, which is its `hStream`.
 
-        The grid has one to three dimensions, and a block `threads` and `shared_bytes` of dynamic shared memory. A
-        kernel that is `early` may begin before the one launched before it has ended (programmatic dependent launch,
-        from sm_90 on).
+        The grid has one to three dimensions; `shared_bytes` is dynamic shared memory per block. An `early` kernel may
+        begin before the previous one has ended (programmatic dependent launch, from sm_90 on).
         """
         from cuda.bindings import driver
 
@@ -285,20 +284,20 @@ class Gpu:
         return config
 
     def allocate(self, size: int, handle: int) -> tuple[Any, Any]:
-        """Return the driver's answer: a result and the address of device memory, in the order of a stream.
+        """Allocate device memory in stream order, and return the driver's answer: a result and the address.
 
-        In a capture it is memory of the graph. Else a capture of another thread goes on.
+        In a capture it is memory of the graph. Captures of other threads are not affected.
         """
         with relaxed_capture():
             return self._allocate(size, self.pool, handle)  # type: ignore[no-any-return]
 
     def free(self, address: int, handle: int) -> tuple[Any]:
-        """Free memory in the order of a stream, and return the driver's answer. A capture of another thread goes on."""
+        """Free memory in stream order, and return the driver's answer. Captures of other threads are not affected."""
         with relaxed_capture():
             return self._free(address, handle)  # type: ignore[no-any-return]
 
     def trim_pool(self) -> int:
-        """Give memory that no stream uses any more back to the device; return how many bytes that was."""
+        """Return memory that no stream uses any more to the device; return the number of bytes."""
         from cuda.bindings import driver
 
         if self.pool is None:
@@ -317,25 +316,25 @@ class Gpu:
     def keep_alive(self, handle: int, objects: Any) -> None:
         """Hold `objects` until the stream has passed the work that is now on it.
 
-        They are the operands whose library does not know of the stream and might reuse their memory too early, and
-        their exports. Nothing waits. Later calls on any stream release them, as does each collection of Python's
-        garbage and `release_workspace`.
+        They are operands whose library does not know of the stream and might reuse their memory too early, and their
+        exports. Nothing waits. Later calls on any stream release them, as do garbage collections and
+        `release_workspace`.
         """
         if is_capturing(handle):
             return  # a graph outlives any event; its owner keeps the operands alive, as for every captured kernel
         self.release_passed(_MOST_QUERIED)
         self._kept.append((Event(handle), objects))
 
-    def release_passed(self, most: int | None = None) -> None:
-        """Release what `keep_alive` holds of work that is done, looking at the `most` oldest entries, or at all.
+    def release_passed(self, limit: int | None = None) -> None:
+        """Release what `keep_alive` holds for finished work, checking the `limit` oldest entries, or all.
 
-        Entries of a stream that waits go to the end, so they do not hold up those of other streams.
+        Unfinished entries go to the end, so they do not hold up those of other streams.
         """
         count = len(self._kept)
-        for _ in range(count if most is None else min(count, most)):
+        for _ in range(count if limit is None else min(count, limit)):
             try:
                 entry = self._kept.popleft()
-            except IndexError:  # another thread has looked at the last ones
+            except IndexError:  # another thread took the last ones
                 return
             if not entry[0].is_done:
                 self._kept.append(entry)
@@ -345,8 +344,8 @@ class Gpu:
     def load(self, cubin: bytes, name: str, shared_bytes: int) -> Kernel:
         """Load a kernel and allow it the dynamic shared memory that it is launched with.
 
-        The name is the ``extern "C"`` one. A block has `shared_bytes` of dynamic shared memory: where these and the
-        static ones are more than 48 KiB, they must be requested from the driver.
+        The name is the ``extern "C"`` one. A block has `shared_bytes` of dynamic shared memory, which must be requested
+        from the driver if it has more than 48 KiB together with static shared memory.
 
         Raises
         ------
@@ -369,9 +368,9 @@ def current(gpu: Gpu) -> Iterator[None]:
 
 
 def _make_pool(ordinal: int) -> Any:
-    """Return a new memory pool that keeps freed memory, or None where the device has no pools.
+    """Return a new memory pool that keeps freed memory, or None if the device has no pools.
 
-    It never reuses memory by making one stream wait for another.
+    It never makes one stream wait for another in order to reuse memory.
     """
     from cuda.bindings import driver
 
@@ -385,11 +384,11 @@ def _make_pool(ordinal: int) -> Any:
     if int(answer[0]) == int(driver.CUresult.CUDA_ERROR_NOT_SUPPORTED):
         return None
     check_driver(f"making a memory pool on cuda:{ordinal}", answer)
-    which, everything = driver.CUmemPool_attribute, driver.cuuint64_t(2**64 - 1)
-    keeping = driver.cuMemPoolSetAttribute(answer[1], which.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, everything)
-    check_driver("letting the memory pool keep what is freed", keeping)
-    apart = driver.cuMemPoolSetAttribute(answer[1], which.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0)
-    check_driver("keeping streams of the memory pool independent", apart)
+    attributes, unlimited = driver.CUmemPool_attribute, driver.cuuint64_t(2**64 - 1)
+    result = driver.cuMemPoolSetAttribute(answer[1], attributes.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, unlimited)
+    check_driver("letting the memory pool keep what is freed", result)
+    result = driver.cuMemPoolSetAttribute(answer[1], attributes.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0)
+    check_driver("keeping streams of the memory pool independent", result)
     return answer[1]
 
 
@@ -403,7 +402,7 @@ def _make_stream() -> int:
 
 
 def _release_at_collections(phase: str, info: dict[str, int]) -> None:
-    """Let each collection of Python's garbage release what `Gpu.keep_alive` need not hold any longer."""
+    """Release objects of `Gpu.keep_alive` at each garbage collection, as far as work is done."""
     if phase == "start" and not sys.is_finalizing():
         for gpu in list(_opened):
             if gpu._kept:

@@ -21,7 +21,7 @@ from fastsgemm.progress import say, warn
 from fastsgemm.request import Request
 from fastsgemm.tuning import first_use
 
-_MANY_FMAS = 10**9  # of a simulated product: from here on, how long it takes is said first
+_MANY_FMAS = 10**9  # of a simulated product, from which on its time is announced
 _warned = False
 
 
@@ -30,11 +30,11 @@ def sgemm(
 ) -> Any:
     """Compute C <- alpha * A @ B + beta * C for arrays in host memory; see `fastsgemm.sgemm`.
 
-    Without a `backend`, it is the one of `device.host_backend`.
+    The default `backend` is that of `device.host_backend`.
     """
     target = C if out is None else out
-    lead = A if target is None else target
-    library = arrays.library(lead)
+    leading = A if target is None else target
+    library = arrays.library(leading)
     a, b = _numpy(A, "A"), _numpy(B, "B")
     d = None if target is None else _numpy(target, request.output)
     c = None if C is None else _numpy(C, "C")
@@ -47,7 +47,7 @@ def sgemm(
         d = None
     dtype = DType.F32 if d is None else _dtype(d)
     _check_types(request, (a, b, c), dtype)
-    # Whether what is read as C, if anything is, is what is written.
+    # Whether the array read as C, if any, is the one that is written.
     in_place = out is None or c is None or (d is not None and _same(c, d))
     if d is not None:
         checks.output(d.shape, _strides(d), readonly=not d.flags.writeable, name=request.output)
@@ -60,7 +60,7 @@ def sgemm(
     source = None
     if d is not None and in_place and not (dtype and backend == "host"):
         result = d
-    else:  # what fails before the product is there leaves `out` as it was
+    else:  # so that `out` is unchanged if the product fails
         result = (
             np.empty(shape, np.float32) if d is None else np.empty_like(d, d.dtype if backend == "sim" else np.float32)
         )
@@ -75,7 +75,7 @@ def sgemm(
     else:
         _through_blas(a, b, alpha, beta, result, request.symmetric)
     if d is None:
-        return library.from_numpy(result, lead)
+        return library.from_numpy(result, leading)
     if result is not d:
         write(d, result)
     library.written(target)
@@ -88,21 +88,21 @@ def _numpy(x: Any, name: str) -> np.ndarray:
     if ordinal != HOST:
         checks.one_device({"an operand": "the host", name: f"cuda:{ordinal}"})
     values = library.to_numpy(x, name)
-    fault = arrays.host_fault(values)
-    if fault is not None:
-        raise fault(name)
+    error = arrays.host_fault(values)
+    if error is not None:
+        raise error(name)
     return values
 
 
 def _dtype(x: np.ndarray) -> DType:
-    """Return the type of a host array without a fault."""
+    """Return the type of a valid host array."""
     return arrays.host_dtype(x) or DType.F32
 
 
 def _check_types(request: Request, operands: Sequence[np.ndarray | None], written: DType) -> None:
-    """Refuse what `make_plan` refuses, where no plan is made."""
-    a, b, *others = (None if x is None else _dtype(x) for x in operands)
-    dtypes = [a, b, written, *others]
+    """Refuse the types that `make_plan` refuses, because the host makes no plan."""
+    a, b, *source = (None if x is None else _dtype(x) for x in operands)
+    dtypes = [a, b, written, *source]
     if any(dtypes):
         checks.types(request, [dtype for dtype in dtypes if dtype is not None])
 
@@ -116,12 +116,12 @@ def as_float32(x: np.ndarray) -> np.ndarray:
 
 
 def write(target: np.ndarray, values: np.ndarray) -> None:
-    """Write float32 or the target's own values to a host array, rounded once to nearest even."""
+    """Write float32 values, or those of the target's type, to a host array, rounded once to nearest even."""
     dtype = _dtype(target)
     if values.dtype != np.float32 or not dtype:
         target[...] = values
     elif dtype is DType.F16:
-        with np.errstate(all="ignore"):  # what is too large becomes an infinity, as on a device
+        with np.errstate(all="ignore"):  # overflow gives an infinity, as on a device
             target[...] = values
     else:
         bits = values.view(np.uint32)
@@ -133,19 +133,19 @@ def _strides(x: np.ndarray) -> tuple[int, ...]:
     return tuple(step // x.itemsize for step in x.strides)
 
 
-def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.ctypes.data == other.ctypes.data and one.dtype == other.dtype and same_elements(one, other)
+def _same(x: np.ndarray, y: np.ndarray) -> bool:
+    return x.ctypes.data == y.ctypes.data and x.dtype == y.dtype and same_elements(x, y)
 
 
 def _checked_backend(request: Request, named: str | None) -> str:
-    """Return what multiplies, the backend that is named or that of the machine; refuse what NumPy cannot do."""
+    """Return the named backend or that of the machine; refuse what NumPy cannot do."""
     backend = named or device.host_backend()
     if backend == "host":
         if request.batch_invariant or request.rung is not None or request.config is not None:
-            asked = "batch_invariant=True" if request.batch_invariant else f"rung={request.rung}"
-            asked += "" if request.config is None else f", config={request.config!r}"
+            request_text = "batch_invariant=True" if request.batch_invariant else f"rung={request.rung}"
+            request_text += "" if request.config is None else f", config={request.config!r}"
             raise NoDriverError(
-                f"{asked} asks for a kernel, which needs an NVIDIA GPU; without one, leave that "
+                f"{request_text} asks for a kernel, which needs an NVIDIA GPU; without one, leave that "
                 "out to multiply with NumPy, or set FASTSGEMM_DEVICE=sim to simulate a device"
             )
         if named is None:
@@ -165,14 +165,14 @@ def _through_blas(
     a: np.ndarray, b: np.ndarray, alpha: float, beta: float, c: np.ndarray, symmetric: Sym = Sym.WHOLE
 ) -> None:
     if symmetric.leaves_one:
-        whole, kept = c.copy(), np.tri(len(c), dtype=bool)
-        _through_blas(a, b, alpha, beta, whole, Sym.BOTH)
-        np.copyto(c, whole, where=kept if symmetric is Sym.LOWER else kept.T)
+        full, lower = c.copy(), np.tri(len(c), dtype=bool)
+        _through_blas(a, b, alpha, beta, full, Sym.BOTH)
+        np.copyto(c, full, where=lower if symmetric is Sym.LOWER else lower.T)
         return
     product: Any = None
     with np.errstate(all="ignore"):  # NaN and Inf are ordinary values, as on a device
         if alpha != 0.0 and a.shape[-1] > 0:
-            product = as_float32(a) @ as_float32(b)  # before C is written: there may be no memory for it
+            product = as_float32(a) @ as_float32(b)  # before C is written, because it may run out of memory
             if symmetric:
                 product = np.where(np.tri(product.shape[-1], dtype=bool), product, product.swapaxes(-1, -2))
             if alpha != 1.0:
@@ -199,18 +199,18 @@ def _through_simulation(
 
 def _through_device(request: Request, a: np.ndarray, b: np.ndarray, c: np.ndarray, alpha: float, beta: float) -> None:
     gpu = first_use.open_device(0)
-    # On a stream of its own, which waits for nobody's, so that no capture of another thread has to end.
+    # On a stream of its own, which waits for no other, so that captures of other threads are not affected.
     handle = gpu.copying
-    with device.current(gpu), device.relaxed_capture(), ExitStack() as made:
+    with device.current(gpu), device.relaxed_capture(), ExitStack() as stack:
         views: list[View] = []
-        of_c = bool(beta) or request.symmetric.leaves_one  # what is not written is downloaded as it was
-        for x, read in ((a, bool(alpha)), (b, bool(alpha)), (c, of_c)):
+        reads_c = bool(beta) or request.symmetric.leaves_one  # elements that are not written are downloaded unchanged
+        for x, is_read in ((a, bool(alpha)), (b, bool(alpha)), (c, reads_c)):
             if x is b and _is_gram(a, b):
                 views.append(_transposed(views[0]))
                 continue
             lines, flipped = _lines(x)
-            array = made.enter_context(closing(DeviceArray(lines.shape, gpu, handle, _dtype(x))))
-            if read and lines.size:
+            array = stack.enter_context(closing(DeviceArray(lines.shape, gpu, handle, _dtype(x))))
+            if is_read and lines.size:
                 array.upload(lines)
             views.append(_flip(array.view) if flipped else array.view)
         multiply(gpu, handle, request, views, alpha, beta)
@@ -228,13 +228,13 @@ def _lines(x: np.ndarray) -> tuple[np.ndarray, bool]:
 
 
 def _is_gram(a: np.ndarray, b: np.ndarray) -> bool:
-    one = a.ctypes.data == b.ctypes.data and a.dtype == b.dtype
-    return one and layout.is_transpose(a, b)
+    same_memory = a.ctypes.data == b.ctypes.data and a.dtype == b.dtype
+    return same_memory and layout.is_transpose(a, b)
 
 
 def _transposed(view: View) -> View:
     pointer, meta = view
-    shape, strides = ((*each[:-2], each[-1], each[-2]) for each in (meta.shape, meta.strides))
+    shape, strides = ((*sizes[:-2], sizes[-1], sizes[-2]) for sizes in (meta.shape, meta.strides))
     return pointer, replace(meta, shape=shape, strides=strides)
 
 

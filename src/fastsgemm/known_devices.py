@@ -1,4 +1,4 @@
-"""Architectures, and the devices that are described without being there, read from ``known_devices.json``."""
+"""Architectures and devices that are known without being present, read from ``known_devices.json``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 from fastsgemm import settings
 from fastsgemm.errors import DeviceError
 
-EARLY = 90  # the first architecture on which a kernel can be launched before the one that it waits for has ended
+EARLY = 90  # the first architecture with programmatic dependent launch
 
 
 def compute_capability(arch: str) -> int:
@@ -35,7 +35,7 @@ class Limits(Struct, frozen=True):
 
 
 class SimulatedDevice(Struct, frozen=True):
-    """A device that can be simulated: what compiling a kernel and choosing its constants need."""
+    """A device that can be simulated: the properties for compiling kernels and choosing constants."""
 
     name: str  # as the driver reports it
     arch: str  # for example `sm_90`
@@ -54,7 +54,7 @@ def simulated() -> SimulatedDevice:
     Raises
     ------
     DeviceError
-        The variable names none; see `find`.
+        The variable names no known device; see `find`.
     """
     name = settings.SIM_DEVICE.read()
     try:
@@ -63,14 +63,14 @@ def simulated() -> SimulatedDevice:
         raise DeviceError(f"{settings.SIM_DEVICE.name}={name}: {error}") from error
 
 
-def named(asked: str, devices: Iterable[tuple[str, str]]) -> list[int]:
-    """Return which devices, of which each is a name and an architecture, `asked` means.
+def named(query: str, devices: Iterable[tuple[str, str]]) -> list[int]:
+    """Return the indices of the devices, pairs of name and architecture, that match `query`.
 
-    It is one of the two, else part of the name: whole words, in any case, such as ``H200`` or ``rtx 4090``.
+    It is one of the two, or part of the name: whole words, in any case, such as ``H200`` or ``rtx 4090``.
     """
-    listed, words = list(devices), re.compile(rf"(?<!\w){re.escape(asked)}(?!\w)", re.IGNORECASE)
-    exact = [number for number, device in enumerate(listed) if asked in device]
-    return exact or [number for number, (name, _) in enumerate(listed) if asked and words.search(name)]
+    candidates, words = list(devices), re.compile(rf"(?<!\w){re.escape(query)}(?!\w)", re.IGNORECASE)
+    exact = [number for number, device in enumerate(candidates) if query in device]
+    return exact or [number for number, (name, _) in enumerate(candidates) if query and words.search(name)]
 
 
 def known() -> dict[str, str]:
@@ -85,19 +85,19 @@ def find(device: str) -> SimulatedDevice:
     Raises
     ------
     DeviceError
-        The table does not have it, and the message lists what it has; or several names have this part.
+        The device is unknown, and the message lists the known ones; or several names have this part.
     """
     table = _table()
     arch_of = known()
-    found = [[*arch_of][number] for number in named(device, arch_of.items())]
-    if len(found) > 1 and device not in arch_of.values():
-        raise DeviceError(f"{device!r} can be {', '.join(found)}; name one of them")
-    if found:
-        device_info = table["devices"][found[0]]
-        return SimulatedDevice(found[0], **device_info, limits=Limits(**table["architectures"][device_info["arch"]]))
-    there = ", ".join([*table["architectures"], *table["devices"]])
+    matches = [[*arch_of][number] for number in named(device, arch_of.items())]
+    if len(matches) > 1 and device not in arch_of.values():
+        raise DeviceError(f"{device!r} can be {', '.join(matches)}; name one of them")
+    if matches:
+        device_info = table["devices"][matches[0]]
+        return SimulatedDevice(matches[0], **device_info, limits=Limits(**table["architectures"][device_info["arch"]]))
+    known_names = ", ".join([*table["architectures"], *table["devices"]])
     raise DeviceError(
-        f"nothing is known of a device {device!r}; known are {there}; a device in this machine is cuda or cuda:1"
+        f"nothing is known of a device {device!r}; known are {known_names}; a device in this machine is cuda or cuda:1"
     )
 
 

@@ -26,9 +26,9 @@ from fastsgemm.request import Request, of_call, of_problem, resolve
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import first_use
 
-MOST_PROBLEMS = 65536  # of one `prepare`: as many choices as a process keeps
-_SPLITS = ("", "A", "B", "AB")  # which operands can have been split before
-SOURCES = ("matrix", "row", "column")  # what C can be where `out` is written
+MOST_PROBLEMS = 65536  # of one `prepare`: the number of choices that a process caches
+_SPLITS = ("", "A", "B", "AB")  # operands that were split before
+SOURCES = ("matrix", "row", "column")  # forms of C if `out` is written
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Preparation:
     device : str
     problems : int
     kernels : int
-        That these problems need.
+        Number that these problems need.
     loaded : bool
-        Whether they are loaded on the device, or only in the cache of compiled kernels.
+        Whether the kernels are loaded on the device, or only in the cache.
     seconds : float
     pytorch : str
-        The version of PyTorch whose launcher is compiled; empty if it was not asked for, see `prepare`.
+        The version of PyTorch whose launcher is compiled; empty if none was, see `prepare`.
     """
 
     device: str
@@ -56,11 +56,11 @@ class Preparation:
     pytorch: str = ""
 
     def __str__(self) -> str:
-        where = f"loaded on {self.device}" if self.loaded else f"compiled for {self.device}"
+        location = f"loaded on {self.device}" if self.loaded else f"compiled for {self.device}"
         kernels = "kernel" if self.kernels == 1 else "kernels"
         problems = "problem" if self.problems == 1 else "problems"
         launcher = f", and the launcher for PyTorch {self.pytorch}" if self.pytorch else ""
-        return f"{self.kernels} {kernels} for {self.problems} {problems} {where}{launcher} in {self.seconds:.1f} s"
+        return f"{self.kernels} {kernels} for {self.problems} {problems} {location}{launcher} in {self.seconds:.1f} s"
 
 
 def prepare(
@@ -95,8 +95,7 @@ def prepare(
         ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T). ``SYM``: NT, and B is A
         transposed.
     batch : int or iterable of int
-        How many products one call computes, each with its own A and B. A batch that shares B is one product of more
-        rows.
+        Number of products of a call, each with its own A and B. A batch that shares B is one product of more rows.
     rung : str or int, optional
         As in `sgemm`. Default: the rung that `sgemm` uses for each problem.
     precision : str
@@ -106,19 +105,19 @@ def prepare(
     split : str
         ``A``, ``B`` or ``AB``: the operands that `fastsgemm.split` split before. Precision "fp16x3" only.
     source : str
-        ``matrix``, ``row`` or ``column``: what C is in calls that write another array, because they also have `out` or
-        C is a JAX array. A bias of each row of the product is a row. Default: calls without C, or that write it.
+        ``matrix``, ``row`` or ``column``: the form of C in calls that write another array, because of `out` or a JAX
+        array as C. A bias of each row of the product is a row. Default: calls without C, or that write it.
     symmetric : bool
         The results are symmetric. With layouts NT and TN, B is A transposed, in the same memory; with NN and TT,
         `sgemm` is called with ``symmetric=True``.
     dtypes : str
         The types of A and B, such as ``bf16xf32``; each is ``f32``, ``bf16`` or ``f16``.
     device : int or str
-        CUDA's number of a device in this machine, or ``cuda:1``. For a device that is named, such as
-        ``"NVIDIA H200"`` or ``"sm_90"``, kernels are compiled into the cache only, and no device is needed.
+        CUDA's number of a device in this machine, or ``cuda:1``. For a named device, such as ``"NVIDIA H200"`` or
+        ``"sm_90"``, kernels are compiled into the cache only, and no device is needed.
     stored : bool
-        It is an error if a kernel cannot be stored in the kernel cache, for later processes, as it always is for a
-        device that is named.
+        Raise an error if a kernel cannot be stored in the kernel cache, for later processes. A named device implies
+        this.
     progress : bool
         Show a progress bar on stderr.
 
@@ -129,25 +128,24 @@ def prepare(
     Raises
     ------
     ShapeError
-        An extent or a layout is out of range, `dtypes` are not known, there are no problems, or more than 65536, or one
-        that is symmetric is not square.
+        An extent or a layout is out of range, `dtypes` is unknown, there are no problems or more than 65536, or a
+        symmetric one is not square.
     ArgumentError
-        An argument is of a type that it cannot be, or `split` or `source` is none of those named.
+        An argument is of a wrong type, or `split` or `source` has an unknown value.
     PrecisionError
-        There is no such precision, it contradicts the rung or batch_invariant=True, or `split` has no use in it.
+        The precision is unknown, contradicts the rung or batch_invariant=True, or does not use `split`.
     DeviceError, ConfigError, CompileError
-        There is no such device, or it cannot run the rung; nothing is known of a device of that name; a kernel that
-        must be stored cannot be; NVRTC refuses a kernel.
+        The device does not exist, is unknown or cannot run the rung; a kernel that must be stored cannot be; NVRTC
+        refuses a kernel.
 
     Notes
     -----
-    Operands are taken to be dense: leading dimensions without padding, and addresses that are multiples of 16 bytes,
-    as arrays are allocated. A slice whose leading dimension or address allows narrower loads only may need one more
-    kernel.
+    Operands are assumed dense: leading dimensions without padding, and addresses that are multiples of 16 bytes, as
+    arrays are allocated. A slice whose leading dimension or address allows only narrower loads may need another kernel.
 
-    What is written is taken to be row-major. A column-major one has the kernels of the transposed problem: exchange M
-    and N, the sides of `split`, row and column, and the layouts NN and TT. Beside a row-major `out`, a column-major C
-    has the kernels of a column.
+    The written array is assumed row-major. A column-major one needs the kernels of the transposed problem: exchange M
+    and N, the sides of `split`, row and column, and the layouts NN and TT. With a row-major `out`, a column-major C
+    needs the kernels of a column.
 
     Examples
     --------
@@ -161,19 +159,19 @@ def prepare(
     device = arguments.place(device)
     request = of_call(request, _split(split, request.precision))
     problems = [
-        checked(replace(each, dtypes=dtypes_of(dtypes)))
-        for each in _problems(M, N, K, layout, batch, arguments.switch("symmetric", symmetric))
+        checked(replace(problem, dtypes=dtypes_of(dtypes)))
+        for problem in _problems(M, N, K, layout, batch, arguments.switch("symmetric", symmetric))
     ]
-    began = time.perf_counter()
+    start = time.perf_counter()
     bar = Bar(arguments.switch("progress", progress))
     try:
         if isinstance(device, str) and not devices.is_present(device.lower()):
-            described = device_at(device)
-            cache.require_writable()  # what is compiled goes nowhere else
-            needed = kernels_of(described, request, problems, source, bar)
-            for _ in compiled(needed, described.arch, bar, stored=True):
+            device_info = device_at(device)
+            cache.require_writable()  # the only place for the compiled code
+            needed = kernels_of(device_info, request, problems, source, bar)
+            for _ in compiled(needed, device_info.arch, bar, stored=True):
                 pass
-            name, loaded = described.name, False
+            name, loaded = device_info.name, False
         else:
             with naming_others():
                 gpu = first_use.open_device(devices.ordinal(device))
@@ -182,18 +180,18 @@ def prepare(
             name, loaded = gpu.name, True
     finally:
         bar.end()
-    # Not for a program that only happens to have PyTorch beside it.
+    # Not for a program that merely has PyTorch installed.
     pytorch = torch_library.prepare() if stored or not loaded or "torch" in sys.modules else ""
-    return Preparation(name, len(problems), len(needed), loaded, time.perf_counter() - began, pytorch)
+    return Preparation(name, len(problems), len(needed), loaded, time.perf_counter() - start, pytorch)
 
 
-def _split(which: str, precision: str) -> tuple[bool, bool]:
+def _split(operands: str, precision: str) -> tuple[bool, bool]:
     """Return whether A and B were split before."""
-    if not arguments.is_one_of(which, _SPLITS):
-        raise ArgumentError(f"split must be 'A', 'B' or 'AB', or empty where no operand was split, got {which!r}")
-    if which and precision != "fp16x3":
-        raise PrecisionError(f"split={which!r} needs precision 'fp16x3', got {precision!r}")
-    return "A" in which, "B" in which
+    if not arguments.is_one_of(operands, _SPLITS):
+        raise ArgumentError(f"split must be 'A', 'B' or 'AB', or empty where no operand was split, got {operands!r}")
+    if operands and precision != "fp16x3":
+        raise PrecisionError(f"split={operands!r} needs precision 'fp16x3', got {precision!r}")
+    return "A" in operands, "B" in operands
 
 
 def parse(text: str) -> tuple[range, range, range, str, range, str]:
@@ -204,7 +202,7 @@ def parse(text: str) -> tuple[range, range, range, str, range, str]:
     Raises
     ------
     ShapeError
-        It is not written so.
+        The text has another form.
     """
     extents, layout, dtypes, count = pieces(text)
     if len(extents) == 1 and ".." not in extents[0]:
@@ -222,27 +220,27 @@ def parse(text: str) -> tuple[range, range, range, str, range, str]:
 
 def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any, symmetric: bool) -> list[Problem]:
     extents = [_extents(name, values) for name, values in (("M", M), ("N", N), ("K", K), ("batch", batch))]
-    what = f"one of {', '.join(WORDS)}, or an iterable of them"
-    layouts = [layout] if isinstance(layout, str) else list(arguments.several("layout", layout, what))
+    expected = f"one of {', '.join(WORDS)}, or an iterable of them"
+    layouts = [layout] if isinstance(layout, str) else list(arguments.several("layout", layout, expected))
     count = math.prod(len(values) for values in extents) * len(layouts)
     if not 1 <= count <= MOST_PROBLEMS:
         got = "more; divide them among several calls" if count else "none, because a range is empty"
         raise ShapeError(f"prepare takes 1 to {MOST_PROBLEMS} problems, got {got}")
-    problems = [of(m, n, k, which, many) for m, n, k, many in product(*extents) for which in layouts]
-    return [checked(replace(each, symmetric=True)) for each in problems] if symmetric else problems
+    problems = [of(m, n, k, word, many) for m, n, k, many in product(*extents) for word in layouts]
+    return [checked(replace(problem, symmetric=True)) for problem in problems] if symmetric else problems
 
 
 def _extents(name: str, values: Any) -> list[int]:
-    """Return the extents that a caller gives, one more than is allowed at most."""
-    one = arguments.integer(values)
-    if one is not None:
-        return [one]
-    what = f"an int from 1 to {MAX_EXTENT} or an iterable of them"
+    """Return the caller's extents, at most one more than is allowed."""
+    single = arguments.integer(values)
+    if single is not None:
+        return [single]
+    expected = f"an int from 1 to {MAX_EXTENT} or an iterable of them"
     extents = []
-    for value in islice(arguments.several(name, values, what), MOST_PROBLEMS + 1):
+    for value in islice(arguments.several(name, values, expected), MOST_PROBLEMS + 1):
         extent = arguments.integer(value)
         if extent is None:
-            raise ArgumentError(f"{name} must be {what}, got {value!r}")
+            raise ArgumentError(f"{name} must be {expected}, got {value!r}")
         extents.append(extent)
     return extents
 
@@ -250,7 +248,7 @@ def _extents(name: str, values: Any) -> list[int]:
 def kernels_of(
     device: DeviceTraits, request: Request, problems: Sequence[Problem], source: str, bar: Bar
 ) -> dict[KernelSpec, int]:
-    """Return the kernels that calls on dense operands need, each with its dynamic shared memory in bytes."""
+    """Return the kernels that calls on dense operands need, with their dynamic shared memory in bytes."""
     needed: dict[KernelSpec, int] = {}
     bar.begin("choose", len(problems))
     for problem in problems:
@@ -261,7 +259,7 @@ def kernels_of(
 
 
 def _operands(problem: Problem, source: str) -> list[Meta]:
-    """Return dense A, B, C and, if there is one, the source."""
+    """Return dense A, B, C and the source, if any."""
     a, b, c = variants.dense(problem)
     row, column = Meta((problem.N,), (1,)), Meta((problem.M, 1), (1, 1))
     sources: dict[str, list[Meta]] = {"": [], "matrix": [c], "row": [row], "column": [column]}
@@ -274,14 +272,14 @@ def compiled(
     """Yield each kernel with its machine code."""
     kernels = list(needed)
     bar.begin("compile", len(kernels))
-    for made in compiler.on_all_cores(lambda each: kernel.cubin(each, arch, stored), kernels):
-        yield made
+    for result in compiler.on_all_cores(lambda spec: kernel.cubin(spec, arch, stored), kernels):
+        yield result
         bar.step()
 
 
 def load(gpu: Gpu, needed: Mapping[KernelSpec, int], bar: Bar, stored: bool = False) -> None:
-    """Compile and load what is missing of some kernels, each with its dynamic shared memory in bytes."""
-    missing = [each for each in needed if each not in gpu.kernels]
+    """Compile and load the missing ones of these kernels, given with their dynamic shared memory in bytes."""
+    missing = [spec for spec in needed if spec not in gpu.kernels]
     with devices.current(gpu):
-        for each, code in compiled(missing, gpu.arch, bar, stored):
-            kernel.load(gpu, each, needed[each], code)
+        for spec, code in compiled(missing, gpu.arch, bar, stored):
+            kernel.load(gpu, spec, needed[spec], code)

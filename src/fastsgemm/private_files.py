@@ -4,7 +4,7 @@ These files decide which machine code runs. So a folder or file is used only if 
 its group nor others can write it. A file is checked through its open descriptor, so it cannot be exchanged between the
 check and the read. It is opened without blocking, so a FIFO cannot hang the call.
 
-Every failure is an `OSError`, which the callers turn into a warning or an error of theirs.
+Every failure is an `OSError`, which callers turn into a warning or an error of their own.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def make_folder(folder: Path) -> None:
     """Make `folder` and its missing parents with mode 0700 whatever the umask is, then check it."""
     missing = takewhile(lambda path: not path.exists(), (folder, *folder.parents))
     for path in reversed(list(missing)):
-        with suppress(FileExistsError):  # another process has made it
+        with suppress(FileExistsError):  # another process made it
             os.mkdir(path, _FOLDER_MODE)
             os.chmod(path, _FOLDER_MODE)  # a umask may have taken bits away from the owner, too
     check_folder(folder)
@@ -74,13 +74,13 @@ def _check_owner(status: os.stat_result, path: Path) -> None:
         raise PermissionError(f"other users can write {path}, its mode is {mode:04o}; chmod go-w makes it safe")
 
 
-def read(path: Path, most: int, *, private: bool = True) -> bytes:
-    """Return a regular file of at most `most` bytes; refuse one that others own or can write if it is `private`."""
+def read(path: Path, limit: int, *, private: bool = True) -> bytes:
+    """Return a regular file of at most `limit` bytes; if `private`, refuse one that others own or can write."""
     with open(_opened(path, os.O_RDONLY, private), "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if size > most:
-            raise OSError(f"{path} has {size} bytes, the limit is {most}")
-        return file.read(most)
+        if size > limit:
+            raise OSError(f"{path} has {size} bytes, the limit is {limit}")
+        return file.read(limit)
 
 
 def open_to_append(path: Path) -> FileIO:
@@ -104,7 +104,7 @@ def _opened(path: Path, flags: int, private: bool) -> int:
 
 def replace(path: Path, data: bytes, mode: int = _FILE_MODE) -> None:
     """Write a file atomically: readers see the old content or the new content, never a part."""
-    import tempfile  # imported late: a process that finds all its kernels in the cache writes nothing
+    import tempfile  # imported late, because a process with a warm cache writes nothing
 
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:

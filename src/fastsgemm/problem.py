@@ -1,4 +1,4 @@
-"""A problem: M, N, K, a layout and a batch; how it is written, and how far two are apart; and symmetric results."""
+"""A problem: M, N, K, a layout, a batch, types and symmetry; its spelling, and the distance of two."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MOST_DIGITS = 20  # Python refuses to read more than 4300
 
 
 class Sym(IntEnum):
-    """What of a result is computed and stored: the constant SYM of the kernels, see ``cuda_src/device/triangle.cuh``.
+    """The part of a result that is stored: the constant SYM of the kernels, see ``cuda_src/device/triangle.cuh``.
 
-    With all but WHOLE, alpha A B is symmetric and one triangle of it is computed.
+    Except with WHOLE, alpha A B is symmetric and one triangle of it is computed.
     """
 
     WHOLE = 0
-    BOTH = 1  # it is stored twice, the second time transposed
+    BOTH = 1  # the triangle is stored twice, the second time transposed
     LOWER = 2  # only this triangle of C is stored
     UPPER = 3
 
@@ -32,7 +32,7 @@ class Sym(IntEnum):
 
     @property
     def transposed(self) -> Sym:
-        """The same elements as those of C^T."""
+        """The value for the same elements of C^T."""
         return {Sym.LOWER: Sym.UPPER, Sym.UPPER: Sym.LOWER}.get(self, self)
 
     @property
@@ -48,7 +48,7 @@ class DType(IntEnum):
     BF16 = 1
     F16 = 2
 
-    __hash__ = int.__hash__  # Enum's own is a function of Python, and every call looks a plan up by its types
+    __hash__ = int.__hash__  # Enum's is written in Python, and every call looks a plan up by its types
 
     @property
     def item(self) -> int:
@@ -57,7 +57,7 @@ class DType(IntEnum):
 
     @property
     def numpy_name(self) -> str:
-        """What NumPy, PyTorch and JAX call it."""
+        """The name in NumPy, PyTorch and JAX."""
         return ("float32", "bfloat16", "float16")[self]
 
 
@@ -77,23 +77,22 @@ class Dtypes(NamedTuple):
 
 
 FLOAT32 = Dtypes()
-DTYPES = {str(pair): pair for pair in (Dtypes(a, b) for a in DType for b in DType)}  # by how they are written
+DTYPES = {str(pair): pair for pair in (Dtypes(a, b) for a in DType for b in DType)}  # by their spelling
 LAYOUTS: tuple[str, ...] = ("NN", "NT", "TN", "TT")
 SYMMETRIC = "SYM"  # written in place of a layout: NT with B = A transposed, in the same memory
 WORDS = (*LAYOUTS, SYMMETRIC)
-WRITTEN = "M,N,K[,LAYOUT][,DTYPES][,xCOUNT]"  # how a problem is written, in the help of the commands
+WRITTEN = "M,N,K[,LAYOUT][,DTYPES][,xCOUNT]"  # the spelling of a problem, in the help of the commands
 
 
 def parse(text: str) -> Problem:
     """Return the problem written as ``M,N,K`` or ``M,N,K,LAYOUT``, or ``N`` for M = N = K. A layout may be ``SYM``.
 
-    After it may stand the types of A and B, such as ``,bf16xf32``, and then ``,xCOUNT``, the number of products of a
-    batch.
+    The types of A and B, such as ``,bf16xf32``, may follow, and then ``,xCOUNT``, the number of products of a batch.
 
     Raises
     ------
     ShapeError
-        It is not written so, or a number is out of range.
+        The text has another form, or a number is out of range.
     """
     extents, layout, dtypes, count = pieces(text)
     digits = all(part.isascii() and part.isdecimal() and len(part) <= _MOST_DIGITS for part in (*extents, count))
@@ -107,13 +106,13 @@ def parse(text: str) -> Problem:
 
 
 def of(M: int, N: int, K: int, word: str, batch: int = 1, dtypes: Dtypes = FLOAT32) -> Problem:
-    """Return the checked problem of these extents and a layout, or of ``SYM`` in its place; see `checked`."""
+    """Return the checked problem of these extents and a layout or ``SYM``; see `checked`."""
     symmetric = arguments.is_one_of(word, (SYMMETRIC,))
     return checked(Problem(M, N, K, "NT" if symmetric else word, batch, symmetric, dtypes))
 
 
 def pieces(text: str) -> tuple[list[str], str, str, str]:
-    """Return extents, layout, types and count of a text such as ``64,64,64,NT,bf16xf32,x512``, none of them checked."""
+    """Split a text such as ``64,64,64,NT,bf16xf32,x512`` into unchecked extents, layout, types and count."""
     extents = [part.strip() for part in text.split(",")]
     count = extents.pop()[1:] if extents[-1][:1] in ("x", "X") else "1"
     dtypes = extents.pop().lower() if extents and "x" in extents[-1].lower() and len(extents) > 1 else str(FLOAT32)
@@ -122,7 +121,7 @@ def pieces(text: str) -> tuple[list[str], str, str, str]:
 
 
 def dtypes_of(text: Any) -> Dtypes:
-    """Return the types of A and B that are written so, such as ``bf16xf32``, or raise `ShapeError`."""
+    """Return the types of A and B from a text such as ``bf16xf32``, or raise `ShapeError`."""
     if not arguments.is_one_of(text, tuple(DTYPES)):
         raise ShapeError(f"the types of A and B are one of {', '.join(DTYPES)}, got {text!r}")
     return DTYPES[text]
@@ -135,17 +134,17 @@ def require_float32(problem: Problem, what: str) -> None:
 
 
 def checked(problem: Problem) -> Problem:
-    """Return `problem`, with ints, if it has work to tune and a known layout, else raise `ShapeError`."""
-    given = M, N, K, batch = problem.M, problem.N, problem.K, problem.batch
+    """Return `problem`, with ints, if it is valid and not empty, else raise `ShapeError`."""
+    original = M, N, K, batch = problem.M, problem.N, problem.K, problem.batch
     if not type(M) is type(N) is type(K) is type(batch) is int:  # thousands of these are read with the database
-        M, N, K, batch = (arguments.integer(each) or 0 for each in given)  # 0 is out of range, too
+        M, N, K, batch = (arguments.integer(extent) or 0 for extent in original)  # 0 is out of range, too
         problem = Problem(M, N, K, problem.layout, batch, problem.symmetric, problem.dtypes)
     if min(M, N, K) < 1 or max(M, N, K) > MAX_EXTENT:
-        raise ShapeError(f"M, N and K must be ints from 1 to {MAX_EXTENT}, got {given[:3]}")
+        raise ShapeError(f"M, N and K must be ints from 1 to {MAX_EXTENT}, got {original[:3]}")
     if not arguments.is_one_of(problem.layout, LAYOUTS):
         raise ShapeError(f"a layout is one of {', '.join(LAYOUTS)}, got {problem.layout!r}")
     if not 1 <= batch <= MAX_BATCH:
-        raise ShapeError(f"a batch has 1 to {MAX_BATCH} products, got {given[3]!r}")
+        raise ShapeError(f"a batch has 1 to {MAX_BATCH} products, got {original[3]!r}")
     if problem.symmetric and M != N:
         raise ShapeError(f"a symmetric result has as many rows as columns, got {M} and {N}")
     if problem.symmetric and problem.layout in ("NT", "TN") and len(set(problem.dtypes)) > 1:
@@ -154,26 +153,26 @@ def checked(problem: Problem) -> Problem:
 
 
 def as_data(problem: Problem) -> dict[str, Any]:
-    """Return the fields of `problem`: `symmetric` only where it is, and `dtypes` where they are not float32."""
+    """Return the fields of `problem`, with `symmetric` only if true, and `dtypes` unless float32."""
     data = {name: value for name, value in asdict(problem).items() if name != "symmetric" or value}
     dtypes = data.pop("dtypes")
     return data if dtypes == FLOAT32 else data | {"dtypes": str(problem.dtypes)}
 
 
 def of_data(data: Mapping[str, Any]) -> Problem:
-    """Return the problem whose fields are among `data`, as `as_data` gives them; what is missing has its default."""
+    """Return the problem from fields in `data`, as `as_data` returns them; missing ones have defaults."""
     fields = {name: data[name] for name in ("M", "N", "K", "layout", "batch", "symmetric") if name in data}
     return Problem(**fields, dtypes=dtypes_of(data.get("dtypes", str(FLOAT32))))
 
 
-def octaves(one: Problem, other: Problem) -> float:
-    """Return how far apart the extents and the batches of two problems are, whatever their layouts."""
-    pairs = ((one.M, other.M), (one.N, other.N), (one.K, other.K), (one.batch, other.batch))
+def octaves(first: Problem, second: Problem) -> float:
+    """Return the distance of two problems in octaves of extents and batch, regardless of layouts."""
+    pairs = ((first.M, second.M), (first.N, second.N), (first.K, second.K), (first.batch, second.batch))
     return sum(abs(math.log2(max(1, a) / max(1, b))) for a, b in pairs)
 
 
 def format_problem(problem: Problem) -> str:
-    """Return `problem` as `parse` reads it; NN goes without saying, and so does one product."""
+    """Return `problem` as `parse` reads it, without NN and a batch of 1."""
     suffix = "" if problem.word == "NN" else f",{problem.word}"
     suffix += "" if problem.dtypes.are_float32 else f",{problem.dtypes}"
     batch = "" if problem.batch == 1 else f",x{problem.batch}"
@@ -187,19 +186,19 @@ MAX_BATCH = MAX_GRID**2  # products of one launch
 
 @dataclass(frozen=True)
 class Problem:
-    """What is asked of a kernel, as far as the choice of its constants goes."""
+    """The properties of a product that the choice of constants depends on."""
 
     M: int  # C is (M, N), A is (M, K), B is (K, N)
     N: int
     K: int
     layout: str = "NN"  # ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T)
-    batch: int = 1  # how many such products are computed at once
+    batch: int = 1  # number of such products computed at once
     symmetric: bool = False  # the result is symmetric, and one triangle of it is computed
     dtypes: Dtypes = FLOAT32  # the types of A and B
 
     @property
     def word(self) -> str:
-        """What is written for the layout: ``SYM`` where the result is symmetric."""
+        """The spelling of the layout: ``SYM`` if the result is symmetric."""
         return SYMMETRIC if self.symmetric else self.layout
 
     @property

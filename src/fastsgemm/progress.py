@@ -1,6 +1,6 @@
-"""What is printed: results on stdout; warnings, messages and progress bars on stderr.
+"""Output: results on stdout; warnings, messages and progress bars on stderr.
 
-Text can come from a file that somebody else wrote. So everything is printed from here, without what a terminal obeys.
+Text can come from files of others, so everything is printed from here, without control characters.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# A warning points at the line of the program that made the call, not at the modules through which the call went.
+# A warning points at the calling line of the program, not at the modules in between.
 _PASSED_THROUGH = ("fastsgemm", "torch", "jax", "jaxlib", "functools", "contextlib")
 
 
 def printable(text: str) -> str:
-    r"""Return the text with every character that cannot be seen escaped, as in ``\x1b``; lines and tabs stay."""
+    r"""Return the text with unprintable characters escaped, as in ``\x1b``, except newlines and tabs."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(
-        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text
-    )
+    return "".join(x if x.isprintable() or x in "\n\t" else x.encode("unicode_escape").decode() for x in text)
 
 
 def show(text: Any, end: str = "\n") -> None:
@@ -45,13 +43,13 @@ def warn(text: str) -> None:
     frame = sys._getframe()
     while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in _PASSED_THROUGH:
         frame = frame.f_back
-    place, names = (frame.f_code.co_filename, frame.f_lineno), frame.f_globals
+    line, names = (frame.f_code.co_filename, frame.f_lineno), frame.f_globals
     registry = names.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(printable(" ".join(text.split())), RuntimeWarning, *place, names.get("__name__"), registry)
+    warnings.warn_explicit(printable(" ".join(text.split())), RuntimeWarning, *line, names.get("__name__"), registry)
 
 
 def abandon(stream: Any) -> None:
-    """Redirect a stream to the null device; otherwise the interpreter fails when it flushes the stream at exit."""
+    """Redirect a stream to the null device, or the interpreter would fail when it flushes the stream at exit."""
     with suppress(AttributeError, OSError, ValueError):  # closed, or not a file
         target = stream.fileno()
         null = os.open(os.devnull, os.O_WRONLY)
@@ -60,7 +58,7 @@ def abandon(stream: Any) -> None:
 
 
 class _Stderr:
-    """A wrapper of stderr that drops what cannot be written, so that a run never fails because of its bar."""
+    """A wrapper of stderr that drops failed writes, so that a run never fails because of its progress bar."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -82,13 +80,13 @@ class _Stderr:
         return getattr(self._stream, name)
 
 
-def track(items: Collection[T], doing: str, delay: float = 0.0) -> Iterable[T]:
+def track(items: Collection[T], label: str, delay: float = 0.0) -> Iterable[T]:
     """Return an iterable over `items` that shows a progress bar with a label, on a terminal after `delay` seconds."""
     if not _is_terminal():
         return items
     from tqdm import tqdm
 
-    bar: Iterable[T] = tqdm(items, doing, file=_Stderr(sys.stderr), leave=False, delay=delay)
+    bar: Iterable[T] = tqdm(items, label, file=_Stderr(sys.stderr), leave=False, delay=delay)
     return bar
 
 
@@ -107,14 +105,14 @@ class Bar:
         """Set the label of the phases that follow."""
         self._title = text
 
-    def begin(self, what: str, count: int) -> None:
+    def begin(self, phase: str, count: int) -> None:
         """Start a phase of `count` steps."""
         from tqdm import tqdm
 
         self.end()
         self._bar = tqdm(
             total=count,
-            desc=f"{self._title} {what}".strip(),
+            desc=f"{self._title} {phase}".strip(),
             file=_Stderr(sys.stderr),
             leave=False,
             disable=not (self._enabled and _is_terminal()),
@@ -129,7 +127,7 @@ class Bar:
         self._bar.set_postfix_str(f"best {text}", refresh=False)
 
     def note(self, text: str) -> None:
-        """Print a line that stays above the bar."""
+        """Print a permanent line above the bar."""
         if self._enabled:
             from tqdm import tqdm
 
@@ -143,10 +141,10 @@ class Bar:
 
 
 def _is_terminal() -> bool:
-    """Whether stderr is a terminal, on which a bar can be drawn over."""
+    """Return whether stderr is a terminal."""
     return not _closed() and sys.stderr.isatty()
 
 
 def _closed() -> bool:
-    """Whether stderr is missing (the process was started with ``2>&-``) or closed."""
+    """Return whether stderr is closed or missing (after ``2>&-``)."""
     return sys.stderr is None or sys.stderr.closed

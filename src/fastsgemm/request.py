@@ -1,4 +1,4 @@
-"""`Request`: what a caller of `sgemm` asks for besides the operands, resolved once where the call begins."""
+"""`Request`: the options of a call of `sgemm`, resolved once where the call begins."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from fastsgemm.rungs import PRECISIONS, Rung
 
 
 class Request(Struct, frozen=True, cache_hash=True):
-    """How a product is to be computed, as far as the caller says so."""
+    """How a product is to be computed, as far as the caller specifies."""
 
     rung: Rung | None = None  # None: chosen for the problem
     config: Config | None = None  # None: chosen for the problem. With precision "ieee" there is a rung that takes it
     precision: str = PRECISIONS[0]  # ``ieee`` or ``fp16x3``; with a rung, that of the rung
     batch_invariant: bool = False  # whether the order of summation is that of docs/precision.md; then the rung has it
     split: tuple[bool, bool] = (False, False)  # whether A and B were split before the call
-    output: str = "C"  # what the caller calls the array that is written, for messages: ``C`` or ``out``
-    # What the caller says of alpha A B: WHOLE nothing, BOTH that it is symmetric. LOWER and UPPER: besides, only this
+    output: str = "C"  # name of the written array in messages: ``C`` or ``out``
+    # The caller's promise on alpha A B: WHOLE none; BOTH that it is symmetric; LOWER and UPPER that, and only this
     # triangle of C is written.
     symmetric: Sym = Sym.WHOLE
-    # B is A transposed, in the same memory, so that the result is symmetric whatever the caller says of it.
+    # B is A transposed, in the same memory, so the result is symmetric without a promise.
     gram: bool = False
     # The caller names the arithmetic, a precision or `batch_invariant`, so operands may be bfloat16 or float16.
     takes_halves: bool = False
 
     @property
     def sym(self) -> Sym:
-        """What is to be stored of the result, where a kernel can compute one triangle of it."""
+        """The part of the result to store, for kernels that can compute one triangle."""
         return self.symmetric or (Sym.BOTH if self.gram else Sym.WHOLE)
 
     @property
@@ -51,15 +51,15 @@ class Request(Struct, frozen=True, cache_hash=True):
 
     @property
     def replaces_halves(self) -> bool:
-        """Whether a switch replaces products of two 16-bit operands, which others compute on tensor cores.
+        """Whether a switch replaces products of two 16-bit operands, which libraries compute on tensor cores.
 
-        FMAs are slower than these, so that is where tensor cores are used, or one order of summation is promised.
+        FMAs are slower, so it does so only with tensor cores, or if one order of summation is promised.
         """
         return self.precision != PRECISIONS[0] or self.batch_invariant
 
     @property
     def has_operator(self) -> bool:
-        """Whether PyTorch's operator can compute it: it takes no rung and config, and writes no triangle alone."""
+        """Whether PyTorch's operator can compute it: it takes no rung or config, and cannot write one triangle only."""
         return self.rung is None and self.config is None and not self.symmetric.leaves_one
 
     @property
@@ -68,8 +68,8 @@ class Request(Struct, frozen=True, cache_hash=True):
         return self.precision != PRECISIONS[0]
 
 
-PLAIN = Request()  # of a caller who asks for nothing
-NAMED = Request(takes_halves=True)  # of one who names the default precision
+PLAIN = Request()  # of a call without options
+NAMED = Request(takes_halves=True)  # of a call that names the default precision
 
 
 def resolve(
@@ -86,17 +86,17 @@ def resolve(
     UnknownRungError
         There is no such rung.
     ConfigError
-        `config` is no `Config`, no rung takes it, or it contradicts `batch_invariant`.
+        `config` is not a `Config`, fits no rung, or contradicts `batch_invariant`.
     PrecisionError
-        There is no such precision, or it contradicts the rung or `batch_invariant`.
+        The precision is unknown, or contradicts the rung or `batch_invariant`.
     ArgumentError
         `batch_invariant` or `symmetric` is neither true nor false.
     """
     if rung is not None:
         rung = rungs.find(rung)
     if config is not None and not isinstance(config, Config):
-        such = f", such as the {rung.config.__name__} of rung {rung.name}" if rung else ""
-        raise ConfigError(f"config must be a fastsgemm.Config{such}, got {type(config).__name__}")
+        example = f", such as the {rung.config.__name__} of rung {rung.name}" if rung else ""
+        raise ConfigError(f"config must be a fastsgemm.Config{example}, got {type(config).__name__}")
     if rung is None and isinstance(config, Fp16x3Config | Fp16x3MmaConfig | F16DirectConfig):
         rung = rungs.find("fp16x3")
     in_order, symmetric = arguments.switch("batch_invariant", batch_invariant), arguments.switch("symmetric", symmetric)
@@ -120,7 +120,7 @@ def _resolved(
 
 @lru_cache(maxsize=1024)
 def of_call(request: Request, split: tuple[bool, bool] = (False, False), output: str = "C") -> Request:
-    """Return the request of a call whose operands may have been split before, or that writes another array than C."""
+    """Return the request of a call with operands that were split before, or that writes another array than C."""
     return replace(request, split=split, output=output)
 
 
@@ -140,7 +140,7 @@ def checked(request: Request, gram: bool) -> Request:
 
 
 def of_problem(request: Request, problem: Problem) -> Request:
-    """Return the request for a problem: if its result is symmetric, B is A transposed where the layouts allow that."""
+    """Return the request for a problem: with a symmetric result, B is A transposed if the layouts allow it."""
     if not problem.symmetric:
         return request
     if problem.layout in ("NT", "TN"):

@@ -15,13 +15,13 @@ from fastsgemm.errors import ConfigError, DeviceError, FastsgemmError
 
 
 class Variable(Struct, frozen=True, kw_only=True):
-    """An environment variable; one that is empty counts as not set."""
+    """An environment variable; an empty one counts as not set."""
 
     name: str
     meaning: str
-    default: str = ""  # the value where the variable is not set
-    unset: str = ""  # what holds where it is not set and has no default value
-    values: tuple[str, ...] = ()  # the values that it can have; empty: any
+    default: str = ""  # the value if the variable is not set
+    unset: str = ""  # the behaviour if it is not set and has no default value
+    values: tuple[str, ...] = ()  # the allowed values; empty: any
 
 
 class Folder(Variable, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Folder(Variable, frozen=True, kw_only=True):
 
 
 class Text(Variable, frozen=True, kw_only=True):
-    """A variable that is any text; blanks around it do not count."""
+    """A variable with any text; surrounding blanks are ignored."""
 
     def read(self) -> str:
         """Return the text, or the default."""
@@ -42,16 +42,16 @@ class Text(Variable, frozen=True, kw_only=True):
 
 
 class Choice(Variable, frozen=True, kw_only=True):
-    """A variable that is one of a few words, in any case; blanks around it do not count."""
+    """A variable with one of a few words, in any case; surrounding blanks are ignored."""
 
-    error: type[FastsgemmError]  # of another value
+    error: type[FastsgemmError]  # raised for other values
 
     def given(self) -> str:
         """Return the value or the default, unchecked."""
         return os.environ.get(self.name, "").strip().lower() or self.default
 
     def read(self) -> str:
-        """Return the value or the default; raise `error` for another one."""
+        """Return the value or the default; raise `error` for an unknown value."""
         value = self.given()
         if value not in (self.default, *self.values):
             limit = " or ".join(self.values) if len(self.values) == 2 else f"one of {', '.join(self.values)}"

@@ -12,7 +12,7 @@ from fastsgemm.errors import RecordError
 def decode(text: bytes, type: Any) -> Any:
     """Return the value of a JSON text in UTF-8, without NaN, infinities and numbers beyond float64.
 
-    Its type is as msgspec defines types. `msgspec.Raw` leaves a part undecoded.
+    `type` is a type in msgspec's sense; `msgspec.Raw` leaves a part undecoded.
 
     Raises
     ------
@@ -21,14 +21,14 @@ def decode(text: bytes, type: Any) -> Any:
     """
     if not text.isascii():
         try:
-            text.decode()  # msgspec does not look at the text of what it leaves undecoded
+            text.decode()  # msgspec does not check what it leaves undecoded
         except UnicodeDecodeError as error:
             raise RecordError(str(error)) from error
     return decode_with(msgspec.json.Decoder(type), text)
 
 
 def decode_with(decoder: Any, text: bytes) -> Any:
-    """Return the same by a decoder of msgspec, for many texts of one type."""
+    """Do `decode` with a decoder of msgspec, for many texts of one type."""
     try:
         return decoder.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # the first is a ValueError since msgspec 0.21
@@ -36,5 +36,5 @@ def decode_with(decoder: Any, text: bytes) -> Any:
 
 
 def one_line(text: bytes) -> str:
-    """Return a valid JSON text on one line, as ``json.dumps`` spaces it."""
+    """Return a valid JSON text on one line, spaced like ``json.dumps``."""
     return msgspec.json.format(text, indent=0).decode()
