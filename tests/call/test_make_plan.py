@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastsgemm import Fp16x3Config, HalfConfig, PipelinedConfig
+from fastsgemm import F16DirectConfig, Fp16x3Config, PipelinedConfig
 from fastsgemm.call import packing
 from fastsgemm.call.plan import Draft, When
 from fastsgemm.call.product import make_plan, plan_of
@@ -98,7 +98,7 @@ def test_a_panel_above_the_diagonal_is_the_transpose_of_the_one_below_it(monkeyp
 @pytest.mark.parametrize(("M", "N", "stored"), [(256, 16, 4), (16, 256, 1)])
 def test_16_bit_products_store_vectors_where_the_kernel_computes_rows_of_c(M, N, stored):
     metas = [Meta((M, 512), (512, 1), DType.F16), Meta((512, N), (1, 512), DType.F16), *dense((M, N))]
-    _, launch = plan_of(H200, resolve(config=HalfConfig(128, 16), precision="fp16x3"), metas).launches
+    _, launch = plan_of(H200, resolve(config=F16DirectConfig(128, 16), precision="fp16x3"), metas).launches
     assert dict(launch.kernel.constants)["VEC_C"] == stored
 
 

@@ -13,9 +13,9 @@ from fastsgemm import config, problem, sgemm
 from fastsgemm.config import (
     BlockConfig,
     Config,
+    F16DirectConfig,
     Fp16x3Config,
     Fp16x3MmaConfig,
-    HalfConfig,
     PipelinedConfig,
     SharedTileConfig,
     SkinnyConfig,
@@ -433,7 +433,7 @@ def test_a_message_reads_as_a_sentence():
 def test_derived_numbers():
     assert (THREAD_TILED.threads, THREAD_TILED.shared_bytes) == (256, 4 * 8 * 256)
     assert (WARP_TILED.threads, WARP_TILED.wmiter) == (128, 2)
-    assert [config.tile_k for config in (Fp16x3Config(), HalfConfig(), WARP_TILED)] == [32, 64, WARP_TILED.BK]
+    assert [config.tile_k for config in (Fp16x3Config(), F16DirectConfig(), WARP_TILED)] == [32, 64, WARP_TILED.BK]
     pipelined = PipelinedConfig(32, 64, 8, 4, 4, 16, 32, 1, STAGES=3)
     assert pipelined.shared_bytes == 4 * 3 * 8 * (32 + 4 + 64 + 4)
     assert pipelined.replace(PARTIAL_ACCUMULATORS=2).shared_bytes == pipelined.shared_bytes + 4 * 32 * 64

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig, HalfConfig
+from fastsgemm.config import F16DirectConfig, Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry.fp16x3 import (
     BLOCK_K,
     LINE_BYTES,
@@ -86,13 +86,13 @@ def test_a_ring_has_as_many_stages_as_fit_where_those_of_its_config_do():
     assert ring(Fp16x3Config(), FLOAT32) == (7, 1024 + 7 * (256 * 128 + 16))
     assert ring(Fp16x3Config(), Dtypes(DType.BF16, DType.F32)) == (8, 1024 + 8 * (128 * 64 + 128 * 128 + 16) + 8 * 1280)
     assert ring(Fp16x3Config(), mixed) == (9, 1024 + 9 * (128 * 128 + 128 * 64 + 16))
-    assert ring(HalfConfig(), mixed) == (4, 1024 + 4 * (128 * 256 + 128 * 128 + 16) + 8 * 1280)
+    assert ring(F16DirectConfig(), mixed) == (4, 1024 + 4 * (128 * 256 + 128 * 128 + 16) + 8 * 1280)
     assert ring(Fp16x3MmaConfig(), mixed) == (4, 4 * (128 * 128 + 128 * 64))
 
 
 @pytest.mark.parametrize(("stages", "expected"), [(3, "2 stages with lines of float32 must fit"), (4, None), (6, None)])
 def test_two_stages_of_a_float32_operand_are_enough(stages, expected):
-    fault = fault_of_mixed(HalfConfig(128, 64, stages))
+    fault = fault_of_mixed(F16DirectConfig(128, 64, stages))
     assert fault is expected or fault.startswith(expected)
 
 
@@ -100,7 +100,7 @@ def test_a_config_is_launched_both_ways_unless_its_tile_is_a_square():
     assert [*orientations(Fp16x3Config(128, 64), FLOAT32)] == [False, True]
     assert [*orientations(Fp16x3Config(128, 128), FLOAT32)] == [False]
     mixed = [Dtypes(DType.F32, DType.BF16), Dtypes(DType.BF16, DType.F32)]
-    assert [[*orientations(HalfConfig(), dtypes)] for dtypes in mixed] == [[False], [True]]
+    assert [[*orientations(F16DirectConfig(), dtypes)] for dtypes in mixed] == [[False], [True]]
 
 
 def test_partial_sums_have_whole_vectors_in_a_row():
