@@ -10,13 +10,14 @@ from fastsgemm import explain, rungs
 from fastsgemm.config import SEGMENT, PipelinedConfig, SkinnyInOrderConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import ConfigError, PrecisionError
+from fastsgemm.geometry import variants
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.alternatives import Search
-from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED
+from fastsgemm.heuristics.choice import EXACT, GIVEN, NEAREST, PREDICTED, choose
 from fastsgemm.heuristics.database_entries import Content, points_of
 from fastsgemm.heuristics.device_database import device_database
 from fastsgemm.problem import Problem
-from fastsgemm.request import Request
+from fastsgemm.request import Request, resolve
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
 PIPELINED = rungs.RUNGS[8]
@@ -161,6 +162,15 @@ def test_the_class_of_a_config_says_which_rung_it_is_for():
     assert explain(1, 4096, 4096, rung="pipelined", device="sm_90", batch_invariant=True).rung == "pipelined"
     found = rungs.SKINNY_IN_ORDER.violations(skinny.replace(SPLIT_K=2), 232448)
     assert "WARPS must be 1 where SPLIT_K" in str(found[0])
+
+
+@pytest.mark.parametrize(("K", "parts"), [(SEGMENT, 2), (SEGMENT + 1, 1)])
+def test_the_callers_config_gets_segments_where_the_call_is_batch_invariant_and_only_there(K, parts):
+    config = SLICED.replace(SLICED_K=1)
+    for in_order, expected in ((False, config), (True, config.replace(SEGMENT=SEGMENT, SPLIT_K=parts))):
+        request = resolve(config=config, batch_invariant=in_order)
+        chosen = choose(H200, request, *variants.dense_operands(Problem(512, 512, K)))
+        assert (chosen.rule, chosen.config) == (GIVEN, expected)
 
 
 def test_configs_that_add_in_another_order_are_refused():
