@@ -101,10 +101,3 @@ def test_a_config_is_launched_both_ways_unless_its_tile_is_a_square():
     assert [*orientations(Fp16x3Config(128, 128), FLOAT32)] == [False]
     mixed = [Dtypes(DType.F32, DType.BF16), Dtypes(DType.BF16, DType.F32)]
     assert [[*orientations(F16DirectConfig(), dtypes)] for dtypes in mixed] == [[False], [True]]
-
-
-def test_partial_sums_have_whole_vectors_in_a_row():
-    t = tiling(Fp16x3Config(SPLIT_K=2), 100, 33, 4096, False, 132)
-    assert t.parts == 2 and t.ldw == 36
-    assert t.partial_sums == -(-4 * 2 * 100 * 36 // 256) * 256
-    assert tiling(Fp16x3Config(), 100, 33, 4096, False, 132).partial_sums == 0

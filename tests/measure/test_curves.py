@@ -21,7 +21,7 @@ def measured(evaluator, data_folder, monkeypatch):
     def measured(content, path=None):
         monkeypatch.setattr(curves.device, "open_gpu", lambda ordinal: evaluator.device)
         monkeypatch.setattr(curves.tuner, "evaluating", lambda gpu: nullcontext(evaluator))
-        monkeypatch.setattr(curves.tuner, "alone", lambda device: nullcontext())
+        monkeypatch.setattr(curves.tuner, "exclusive_lock", lambda device: nullcontext())
         monkeypatch.setattr(curves.database, "shipped", lambda arch: content)
         return curves.measured(path)
 

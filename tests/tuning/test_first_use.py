@@ -217,7 +217,7 @@ def test_a_folder_that_cannot_be_written_is_found_before_anything_is_timed(gpu, 
 @pytest.mark.usefixtures("few_problems")
 def test_a_second_process_waits_for_the_first_and_uses_its_answer(gpu, evaluator, monkeypatch):
     """A file lock stands between two threads with locks of their own as it does between two processes."""
-    alone = tuner.alone
+    alone = tuner.exclusive_lock
 
     @contextmanager
     def arriving(device_info, wait):
@@ -238,7 +238,7 @@ def test_a_second_process_waits_for_the_first_and_uses_its_answer(gpu, evaluator
         finally:
             held.set()  # otherwise a failure here would hang the test
 
-    monkeypatch.setattr(tuner, "alone", arriving)
+    monkeypatch.setattr(tuner, "exclusive_lock", arriving)
     monkeypatch.setattr(first_use, "WAIT_SECONDS", -1)  # without limit
     thread = threading.Thread(target=first)
     thread.start()
@@ -253,7 +253,7 @@ def test_a_second_process_waits_for_the_first_and_uses_its_answer(gpu, evaluator
 
 def test_a_first_process_that_takes_too_long_is_not_waited_for(gpu, evaluator, monkeypatch):
     monkeypatch.setattr(first_use, "WAIT_SECONDS", 0)
-    with tuner.alone(evaluator.device), pytest.warns(RuntimeWarning, match="another process is tuning"):
+    with tuner.exclusive_lock(evaluator.device), pytest.warns(RuntimeWarning, match="another process is tuning"):
         open_device()
     assert evaluator.timed == []
     assert file_of(gpu, None) == "generic"

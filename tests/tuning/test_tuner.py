@@ -878,7 +878,7 @@ def test_a_checkpoint_is_used_with_the_same_kernels_only(evaluator, go, monkeypa
 def test_a_folder_that_cannot_be_written_is_an_error_of_ours(evaluator, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FASTSGEMM_DATA_DIR", str(tmp_path / "file"))
-    with pytest.raises(TuningError, match="FASTSGEMM_DATA_DIR"), tuner.alone(evaluator.device):
+    with pytest.raises(TuningError, match="FASTSGEMM_DATA_DIR"), tuner.exclusive_lock(evaluator.device):
         pass
     with pytest.raises((RecordError, TuningError), match="FASTSGEMM_DATA_DIR"):
         tuner.run_plan(plan_run(evaluator.device, [SHAPE]), evaluator, Bar(False))
@@ -891,17 +891,21 @@ def test_a_file_system_without_locks_is_an_error_of_ours(evaluator, data_folder,
         raise NotImplementedError("FileSystem does not appear to support flock")
 
     monkeypatch.setattr("filelock.FileLock.acquire", missing)
-    with pytest.raises(TuningError, match="FASTSGEMM_DATA_DIR"), tuner.alone(evaluator.device):
+    with pytest.raises(TuningError, match="FASTSGEMM_DATA_DIR"), tuner.exclusive_lock(evaluator.device):
         pass
     with pytest.raises(RecordError, match="FASTSGEMM_DATA_DIR"):
         database.save(Outcome(evaluator.device, evaluator.tools).content)
 
 
 def test_one_tuner_at_a_time(evaluator, data_folder):
-    second = tuner.alone(evaluator.device)
-    with tuner.alone(evaluator.device), pytest.raises(TuningError, match="another process is tuning Fake 9000"), second:
+    second = tuner.exclusive_lock(evaluator.device)
+    with (
+        tuner.exclusive_lock(evaluator.device),
+        pytest.raises(TuningError, match="another process is tuning Fake 9000"),
+        second,
+    ):
         pass
-    with tuner.alone(evaluator.device):
+    with tuner.exclusive_lock(evaluator.device):
         pass
 
 
