@@ -31,6 +31,7 @@ from fastsgemm.progress import Bar
 from fastsgemm.request import Request
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning import tuner
+from fastsgemm.tuning.candidates import of_space
 from fastsgemm.tuning.checkpoint import Checkpoint
 from fastsgemm.tuning.evaluator import job_of
 from fastsgemm.tuning.search import Effort, Round, Sweep
@@ -113,7 +114,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         configs = {rung: [curve.config for curve in content.curves if curve.rung == rung.name] for rung in chosen}
         if arguments.whole:
             for rung in chosen:
-                configs[rung] += SPACES[rung.name].candidates(evaluator.device.shared_limit)
+                configs[rung] += of_space(SPACES[rung.name], evaluator.device.shared_limit)
         drawn = draw(arguments.count)
         bar = Bar()
         with Checkpoint(None, {}) as checkpoint:
