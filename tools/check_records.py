@@ -46,7 +46,7 @@ def faults_of_file(text: str, arch: str) -> list[str]:
         keys = {*strict_json.decode(text.encode(), dict[str, msgspec.Raw])}
         content = database.parse(text.encode(), arch)
         _refuse_duplicates(text.encode())
-    except (RecordError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # RecordError is a ValueError
         return [str(error)]
     wrong = [*content.faults]
     if keys - _SHIPPED - {"rates"} != _KEYS:

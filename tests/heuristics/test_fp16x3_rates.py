@@ -45,7 +45,7 @@ def test_new_rates_take_the_place_of_those_of_their_device_alone(data_folder):
     )
     for rates in (one, other, again):
         save(rates)
-    assert database.own("sm_90").rates == (other, again)
+    assert database.own("sm_90").rates == (again, other)
 
 
 def test_a_device_gets_the_rates_that_are_shipped_for_it(tuning_folder):

@@ -298,12 +298,17 @@ def merged(old: Content, new: Content) -> Content:
         places = {*map(sort_key, after)}
         return (*(entry for entry in before if sort_key(entry) not in places), *after)
 
+    new_rates = {sort_key(entry): entry for entry in new.rates}
+    kept_rates = [
+        new_rates.pop(sort_key(entry), entry) for entry in old.rates
+    ]  # the first stay those of the architecture
+
     return structs.replace(
         old,
         shared_limit=old.shared_limit or new.shared_limit,
         records=replaced(old.records, new.records),
         curves=replaced(old.curves, new.curves),
-        rates=replaced(old.rates, new.rates),
+        rates=(*kept_rates, *new_rates.values()),
         unread=tuple(dict.fromkeys((*old.unread, *new.unread))),
     )
 

@@ -215,7 +215,7 @@ def _evidence(choice: Choice, device: DeviceInfo) -> str:
     assert evidence is not None
     arch, user = database.origin_of(evidence, device.arch)
     where = "yours" if user else "shipped"
-    place = "every architecture" if arch == GENERIC else evidence.device or arch
+    place = "every architecture" if arch == GENERIC and isinstance(evidence, Record) else evidence.device or arch
     if isinstance(evidence, Record):
         at = "" if evidence.problem is None else f" at {format_problem(evidence.problem)}"
         return f"{evidence.origin} record for {place}{at} ({where}; {evidence.source})"

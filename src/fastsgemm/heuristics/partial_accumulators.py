@@ -17,7 +17,9 @@ from fastsgemm.heuristics.curve_arrays import Floats
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 
-CHAIN = 512  # most steps of k in a chain: half as many cost large squares 1 % more, twice as many err more than cuBLAS
+# Most steps of k in a chain. Half as many cost squares 1.4 % of their time; with twice as many, 6 of 160 large
+# problems err more than 1.2 times as much as cuBLAS.
+CHAIN = 512
 MOST = 16  # chains that are made for that, at most
 FEW = 4  # steps of k: rounding each product alone makes more of the error than adding them up one by one
 _MOST_CONFIGS = 4096  # of which answers are kept
