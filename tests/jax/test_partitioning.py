@@ -45,7 +45,7 @@ IEEE, INVARIANT = resolve(), resolve(batch_invariant=True)
     ],
 )
 def test_a_product_is_divided(mesh, of_a, of_b, request_, of_c, collective):
-    f = jax.jit(primitive.divided("mk,kn->mn", request_, 1.0, 0.0))
+    f = jax.jit(primitive.divided(primitive.Parameters("mk,kn->mn", request_, 1.0, 0.0)))
     a, b = (jax.device_put(x, NamedSharding(mesh, spec)) for x, spec in ((A, of_a), (B, of_b)))
     result = f(a, b)
     np.testing.assert_allclose(result, np.asarray(A, np.float64) @ np.asarray(B, np.float64), rtol=1e-4, atol=1e-4)
@@ -57,7 +57,7 @@ def test_a_product_is_divided(mesh, of_a, of_b, request_, of_c, collective):
 
 
 def test_16_bit_operands_are_divided(mesh):
-    f = jax.jit(primitive.divided("mk,kn->mn", resolve(precision="fp16x3"), 1.0, 0.0))
+    f = jax.jit(primitive.divided(primitive.Parameters("mk,kn->mn", resolve(precision="fp16x3"), 1.0, 0.0)))
     halves = A.astype(jnp.bfloat16), B.astype(jnp.float16)
     a, b = (jax.device_put(x, NamedSharding(mesh, spec)) for x, spec in zip(halves, (COLUMNS, ROWS), strict=True))
     result, wanted = f(a, b), np.asarray(halves[0], np.float64) @ np.asarray(halves[1], np.float64)
@@ -66,7 +66,7 @@ def test_16_bit_operands_are_divided(mesh):
 
 
 def test_an_old_c_is_added_once(mesh):
-    f = jax.jit(primitive.divided("mk,kn->mn", IEEE, None, 0.5))
+    f = jax.jit(primitive.divided(primitive.Parameters("mk,kn->mn", IEEE, None, 0.5)))
     a, b = (jax.device_put(x, NamedSharding(mesh, spec)) for x, spec in ((A, COLUMNS), (B, ROWS)))
     wanted = 2 * (np.asarray(A, np.float64) @ np.asarray(B, np.float64)) + 0.5 * np.asarray(C)
     np.testing.assert_allclose(f(a, b, C, jnp.float32(2.0)), wanted, rtol=1e-4, atol=1e-4)

@@ -115,7 +115,8 @@ def add_up(call, W, batch, sym, alpha, beta, into):
     _, parts, N, _ = W.shape
     text = kernel_texts.helper("reduce_parts", SYM=sym, SOURCE=int(call.source is not None))
     blocks, threads = grid.reduction_blocks(N, N, parts, sym=sym)
-    args = (N, N, parts, "W", N * N, alpha, beta, "C", *call.strides_c, last_argument(call, batch))
+    strides_c = (1, call.ldc) if call.variant.trans_c else (call.ldc, 1)
+    args = (N, N, parts, "W", N * N, alpha, beta, "C", *strides_c, last_argument(call, batch))
     name, regions = rungs.kernel_name("reduce_parts"), {"W": Region(W)} | into
     return Machine("sm_90").launch(text, name, (blocks, *batch.grid), threads, 0, args, regions, early=True)
 

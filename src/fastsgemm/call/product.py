@@ -111,12 +111,12 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
     The operands have the last of the extents, as many as a launch has room for.
     """
     a, b, written, *source = operands
-    if request.tensor_cores and a.shape[-1] == 0:
-        request = request.ieee  # nothing is multiplied
     if request.tensor_cores and request.rung is not None:
         require_batch(prod(extents))
     elif any(request.split):
         require_batch(prod(extents), "split operands are for")
+    if request.tensor_cores and a.shape[-1] == 0:
+        request = request.ieee  # nothing is multiplied, so an IEEE kernel writes beta * C
     in_float32 = written.copy_at(written.address, DType.F32) if written.dtype else written
     read_a, read_b, stored = (each.operand for each in (a, b, in_float32))
     if request.gram:

@@ -28,11 +28,6 @@ class Call(Struct, frozen=True):
     source: Matrix | None = None  # what beta multiplies, if that is not C
     sym: Sym = Sym.WHOLE  # what of C is stored, as the kernel sees it
 
-    @property
-    def strides_c(self) -> tuple[int, int]:
-        """Of C in floats, down and to the right."""
-        return (1, self.ldc) if self.variant.trans_c else (self.ldc, 1)
-
 
 def call_for(
     a: Operand,

@@ -87,7 +87,7 @@ class Explanation:
 
     @property
     def _is_of_this_device(self) -> bool:
-        """Whether the record or curve was measured on a device of this name."""
+        """Whether what the choice rests on was measured on a device of this name."""
         evidence = self.choice.evidence
         return evidence is not None and evidence.device == self.device.name
 

@@ -91,8 +91,9 @@ class Choice(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What distinguishes it from ``as they lie``: what is packed, and whether one triangle is computed."""
+        """What is done to the operands first, and whether one triangle is computed."""
         name = f"{' and '.join(self.packed)} packed" if self.packed else UNPACKED
+        name = "split" if self.tensor_cores and not self.direct else name
         return f"one triangle, {name}" if self.triangle else name
 
     @property

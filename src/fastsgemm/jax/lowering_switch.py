@@ -71,9 +71,9 @@ def _turn(new: Switch | None) -> None:
         _original = _lowering_of_jax()
         # Not cached: else the rule would not see the operations that produced its operands.
         mlir.register_lowering(lax.dot_general_p, _lower, platform="cuda", cacheable=False)
-    periods.current = new
     partitioning.needs_devices(lax.dot_general_p, new is not None)
-    jax.clear_caches()
+    periods.current = new
+    jax.clear_caches()  # last: what another thread lowers meanwhile is not kept with the previous switch
 
 
 periods: Periods[Switch] = Periods(_turn)
@@ -193,7 +193,9 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
     if reason:
         return _original(ctx, a, b, **parameters)
     if partitioning.is_partitioned(ctx):
-        function = primitive.divided(subscripts, switch.request, 1.0, 0.0, parameters.get("out_sharding"))
+        function = primitive.divided(
+            primitive.Parameters(subscripts, switch.request, 1.0, 0.0, parameters.get("out_sharding"))
+        )
         return mlir.lower_fun(function, multiple_results=False)(ctx, a, b)
     values = {"A": (a, avals[0]), "B": (b, avals[1])}
     order = _order(labels)

@@ -211,28 +211,21 @@ def _reference(*operands: Any, params: Parameters) -> Any:
 def _on_cuda(ctx: Any, *operands: Any, params: Parameters) -> Any:
     # Where XLA cannot divide a product, it gathers the operands. Shares of a symmetric result are not symmetric.
     if partitioning.is_partitioned(ctx) and partitioning.can_divide(ctx) and not params.request.symmetric:
-        return mlir.lower_fun(divided(*params), multiple_results=False)(ctx, *operands)
+        return mlir.lower_fun(divided(params), multiple_results=False)(ctx, *operands)
     values = params.named([*zip(operands, ctx.avals_in, strict=True)])
     return [lowering.product(ctx, values, params.labels, params.request, params.alpha, params.beta)]
 
 
 @lru_cache(maxsize=4096)
-def divided(
-    subscripts: str,
-    request: Request,
-    alpha: float | None,
-    beta: float | None,
-    out_sharding: NamedSharding | None = None,
-) -> Callable[..., Any]:
-    """Return the primitive as a function of its operands that XLA can divide among devices; see `Parameters`.
+def divided(params: Parameters) -> Callable[..., Any]:
+    """Return the primitive as a function of its operands that XLA can divide among devices.
 
     The summed dimensions are divided, too, unless the order of summation is fixed or C would be added to each part.
     """
-    params = Parameters(subscripts, request, alpha, beta, out_sharding)
     product = partial(sgemm_p.bind, params=params)
     share = partial(sgemm_p.bind, params=params._replace(out_sharding=None))
-    in_parts = beta == 0.0 and not request.batch_invariant
-    return partitioning.divided(product, share, subscripts, in_parts)
+    in_parts = params.beta == 0.0 and not params.request.batch_invariant
+    return partitioning.divided(product, share, params.subscripts, in_parts)
 
 
 def _of_derivative(request: Request) -> Request:

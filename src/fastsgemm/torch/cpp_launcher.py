@@ -160,17 +160,18 @@ def miss(form: int, a: Tensor, b: Tensor, c: Any, out: Any, alpha: Any, beta: An
 # For `fastsgemm.sgemm` and the operator.
 
 
-def epoch() -> int:
-    """Return the count of times plans were forgotten, which `learn` compares."""
-    return int(_module.epoch()) if load() else 0
+def epoch() -> int | None:
+    """Return the count of times plans were forgotten, which `learn` compares; None before the launcher is loaded."""
+    return None if _module is None else int(_module.epoch())
 
 
-def learn(request: Request, A: Any, B: Any, C: Any, plan: LoadedPlan, shape: Sequence[int], epoch: int) -> None:
+def learn(request: Request, A: Any, B: Any, C: Any, plan: LoadedPlan, shape: Sequence[int], epoch: int | None) -> None:
     """Let later calls of `fastsgemm.sgemm` with operands like these launch a plan.
 
-    Nothing is learnt if plans were forgotten since `epoch` was read: this one may be outdated.
+    Nothing is learnt if plans were forgotten since `epoch` was read, because this one may be outdated; nor by the call
+    that loads the launcher.
     """
-    if load():
+    if load() and epoch is not None:
         _module.learn(request, A, B, C, (0, False, plan_of(plan), tuple(shape)), epoch)
 
 
