@@ -229,7 +229,7 @@ def test_shares_where_axes_are_explicit(explicit, of_a, of_b):
     """What is lowered for CUDA, run on the host: the derivative of a share sums over parts of what is summed."""
     a, b = (jax.device_put(x, NamedSharding(explicit, spec)) for x, spec in ((A, of_a), (B, of_b)))
     out = NamedSharding(explicit.abstract_mesh, of_b)
-    function = primitive.divided("mk,mn->kn", IEEE, 1.0, 0.0, out)
+    function = primitive.divided(primitive.Parameters("mk,mn->kn", IEEE, 1.0, 0.0, out))
     g = jax.device_put(C, jax.typeof(jax.jit(highest)(a, b)).sharding.spec)
     found = jax.jit(function)(a, g)
     assert types(found) == types(b)
