@@ -501,7 +501,7 @@ class FakeEvaluator:
     def operands(self, problem):
         return FakeTimer(self, problem)
 
-    def fp16x3_rates(self):
+    def fp16x3_rates(self, quick=False):
         return structs.replace(database.rates(self.device.arch), device=self.device.name)
 
     def errors(self, config, problem):

@@ -32,6 +32,14 @@ class Limits(Struct, frozen=True):
     shared_limit: int  # shared memory that a block may opt in to, in bytes
     shared_reserved: int  # shared memory that the system reserves for each block, in bytes
     shared_step: int  # granularity in which shared memory is allocated to a block, in bytes
+    lanes: int  # FP32 lanes, each of which does one FMA in a cycle
+
+    def blocks_of(self, threads: int, shared_bytes: int) -> int:
+        """Return how many such blocks are resident at a time, as far as threads and shared memory allow."""
+        step = self.shared_step
+        shared = -(-(shared_bytes + self.shared_reserved) // step) * step
+        by_shared = self.shared // shared if shared else self.blocks
+        return min(self.threads // threads, self.blocks, by_shared)
 
 
 class SimulatedDevice(Struct, frozen=True):
@@ -76,6 +84,13 @@ def named(query: str, devices: Iterable[tuple[str, str]]) -> list[int]:
 def known() -> dict[str, str]:
     """Return the architecture of each device by its name."""
     return {name: device_info["arch"] for name, device_info in _table()["devices"].items()}
+
+
+@cache
+def limits_of(arch: str) -> Limits | None:
+    """Return the resources of one SM of an architecture, or None if it is unknown."""
+    entry = _table()["architectures"].get(arch)
+    return None if entry is None else Limits(**entry)
 
 
 @cache

@@ -71,8 +71,7 @@ def test_one_segment_needs_no_shared_memory_for_sums():
 
 
 def test_a_curve_that_lacks_points_is_one_warning_and_left_out(data_folder):
-    known = [one for one in database.load("sm_90").curves if one.rung == "pipelined"]
-    whole, broken = [one for one in known if one.config.SLICED_K == one.config.PARTIAL_ACCUMULATORS == 1][:2]
+    whole, broken = [one for one in database.load("sm_90").curves if one.config.segment][:2]
     mine = [
         structs.replace(whole, device="Fake 9000"),
         structs.replace(broken, device="Fake 9000", points=points_of([*broken.times.items()][2:])),
@@ -117,19 +116,34 @@ def test_a_record_of_a_batch_is_of_no_batch_of_another_size(data_folder, rung):
     mine = entries.measured(rung.name, config[rung.name], problem, 0.02, device=device.name)
     database.save(Content("sm_75", 65536, (mine,)))
     found = {count: pick(device, replace(problem, batch=count), rung) for count in (7, 8, 1)}
-    assert {count: choice.rule for count, choice in found.items()} == {
-        7: NEAREST, 8: EXACT, 1: NEAREST
-    }  # fmt: skip
+    rule, file = (PREDICTED, "sm_90") if rung is PIPELINED else (NEAREST, "generic")
+    assert {count: choice.rule for count, choice in found.items()} == {7: rule, 8: EXACT, 1: rule}
     files = {count: file_of(choice, "sm_75") for count, choice in found.items()}
-    assert files == {7: "generic", 8: "sm_75", 1: "generic"}
-    assert pick(device, replace(problem, K=65), rung).evidence.problem == problem
+    assert files == {7: file, 8: "sm_75", 1: file}
 
 
-def test_an_unknown_architecture_gets_the_record_that_holds_everywhere():
+def test_of_no_times_the_nearest_record_of_as_many_products_is_taken(data_folder):
+    device, problem = DeviceInfo("a T4", "sm_75", 65536, 40), Problem(1, 64, 64, batch=8)
+    config = SkinnyInOrderConfig(1, 16, 64, 2, 3)
+    mine = entries.measured("skinny_in_order", config, problem, 0.02, device=device.name)
+    database.save(Content("sm_75", 65536, (mine,)))
+    assert pick(device, replace(problem, K=65), rungs.SKINNY_IN_ORDER).evidence.problem == problem
+
+
+def test_an_unknown_architecture_is_predicted_from_curves_that_were_measured_for_one_order():
     device = DeviceInfo("a T4", "sm_75", 65536, 40)
     choice = pick(device, Problem(4096, 4096, 4096))
-    assert (choice.rule, file_of(choice, "sm_75")) == (NEAREST, "generic")
-    assert PIPELINED.violations(choice.config, 48 * 1024) == []
+    assert (choice.rule, file_of(choice, "sm_75")) == (PREDICTED, "sm_90")
+    assert PIPELINED.violations(choice.config, 64 * 1024) == []
+
+
+def test_curves_of_this_very_device_that_were_measured_for_no_order_come_after_those_for_one(data_folder):
+    """Else a device that was tuned would choose among configs that no one measured for this."""
+    whole = next(one for one in database.load("sm_90").curves if one.rung == "pipelined" and not one.config.segment)
+    database.save(Content("sm_90", 232448, (), (structs.replace(whole, device="Fake 9000"),)))
+    device = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
+    assert Search(device_database(device), Request(None)).pick(Problem(4000, 4000, 4000)).evidence.device == "Fake 9000"
+    assert pick(device, Problem(4000, 4000, 4000)).evidence.device == "NVIDIA H200"
 
 
 def test_no_legal_record_is_an_error():

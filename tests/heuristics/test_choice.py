@@ -3,6 +3,7 @@ import dataclasses
 import entries
 import pytest
 from msgspec import structs
+from quick_configs import quick_configs
 
 from fastsgemm import rungs
 from fastsgemm.device import DeviceInfo
@@ -21,7 +22,7 @@ RUNG = rungs.find("warptiled")
 DEVICE = DeviceInfo("Fake 9000", "sm_90", 232448, 132)
 OTHER = structs.replace(DEVICE, name="Fake 8000", multiprocessors=114)
 PROBLEM = Problem(1024, 1024, 1024)
-QUICK = {rung: database.candidates(rung, "quick") for rung in ("pipelined", "skinny", "warptiled")}
+QUICK = {rung: quick_configs(rung) for rung in ("pipelined", "skinny", "warptiled")}
 DEFAULT = QUICK["pipelined"][0]  # of a default rung
 BIG, SMALL, THIRD, FOURTH = (QUICK["warptiled"][place] for place in (0, 15, 5, 9))
 

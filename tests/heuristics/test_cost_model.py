@@ -6,8 +6,9 @@ import entries
 import pytest
 import scalar_cost_model
 from msgspec import structs
+from quick_configs import quick_configs
 
-from fastsgemm.config import PipelinedConfig
+from fastsgemm.config import PipelinedConfig, SkinnyConfig
 from fastsgemm.geometry.grid import blocks
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import cost_model, curve_problems, database
@@ -19,11 +20,10 @@ from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.products import Product
 from fastsgemm.problem import LAYOUTS, MAX_BATCH, MAX_EXTENT, Problem, format_problem
 from fastsgemm.rungs import RUNGS, find
-from fastsgemm.tuning.evaluator import job_of
 
 SMS = 132
 FITTED = database.fitted("sm_90")
-QUICK = {rung: database.candidates(rung, "quick") for rung in ("pipelined", "skinny", "warptiled")}
+QUICK = {rung: quick_configs(rung) for rung in ("pipelined", "skinny", "warptiled")}
 BIG, SMALL = QUICK["warptiled"][0], QUICK["warptiled"][15]  # 128x128x8 and 32x32x16
 
 
@@ -109,30 +109,6 @@ def test_whole_waves_are_predicted_as_computed_by_hand(problem, multiprocessors,
     assert OneConfig(measured).predict(problem, multiprocessors) == pytest.approx(ms, rel=0.01)
 
 
-# Points of the shipped curves with a transposed operand and a ragged K that a model can do without: their number, and
-# bounds of the mean and of the largest relative error when each is left out and predicted from the rest.
-LEFT_OUT = [
-    ("pipelined", 63, 0.11, 0.40),
-    ("skinny", 45, 0.07, 0.20),
-]
-
-
-@pytest.mark.parametrize(("rung", "least", "mean", "worst"), LEFT_OUT, ids=[rung for rung, *_ in LEFT_OUT])
-def test_a_measured_point_that_is_left_out_is_predicted_from_the_rest(rung, least, mean, worst):
-    """The points were measured on an H200, so the truth is the device's and not the model's."""
-    errors = []
-    for whole in database.shipped("sm_90").curves:
-        for problem, ms in whole.times.items() if whole.rung == rung and not whole.config.segment else ():
-            if problem.layout != "NN" and curve_problems.form(whole.config).deep + 1 == problem.K:
-                try:
-                    model = OneConfig(without(whole, lambda other, left_out=problem: other == left_out))
-                except ValueError:  # the model needs this point
-                    continue
-                errors.append(abs(model.predict(problem, whole.multiprocessors) / ms - 1))
-    assert len(errors) >= least
-    assert sum(errors) / len(errors) < mean and max(errors) < worst
-
-
 @pytest.mark.parametrize("full", [1, 2, 5, 16])
 def test_the_measured_points_are_predicted(full):
     """Whole loads, aligned and ragged, shallow and deep: the model goes through its own data."""
@@ -140,28 +116,6 @@ def test_the_measured_points_are_predicted(full):
     predicted = OneConfig(curve(SMALL, full, ms))
     for problem in problems_of(SMALL, full, SMS).problems():
         assert predicted.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05), problem
-
-
-@pytest.mark.parametrize(
-    "problem", [Problem(2111, 2111, 2111), Problem(2047, 1025, 511), Problem(1000, 4000, 333)], ids=str
-)
-def test_a_quick_curve_of_rung_9_has_one_line_for_a_ragged_k(problem):
-    config = QUICK["pipelined"][0]
-    ms = ideal(config, 1)
-    few = problems_of(config, 1, SMS).problems(quick=True)
-    assert len({job_of("sm_90", find("pipelined"), config, one).variant for one in few}) == 5
-    quick = OneConfig(structs.replace(curve(config, 1, ms), points=points_of((one, ms(one)) for one in few)))
-    assert quick.predict(problem, SMS) == pytest.approx(OneConfig(curve(config, 1, ms)).predict(problem, SMS), rel=0.1)
-
-
-def test_a_quick_curve_takes_the_aligned_factor_of_a_layout():
-    ms = ideal(BIG, 2)
-    few = problems_of(BIG, 2, SMS).problems(quick=True)
-    assert set(few) < set(problems_of(BIG, 2, SMS).problems())
-    points = points_of((problem, ms(problem)) for problem in few)
-    quick = OneConfig(structs.replace(curve(BIG, 2, ms), points=points))
-    problem = Problem(1407, 3071, 2111, "TT")  # a full wave
-    assert quick.predict(problem, SMS) == pytest.approx(ms(problem), rel=0.05)
 
 
 def test_one_more_block_starts_another_wave():
@@ -333,7 +287,7 @@ def test_the_best_division_is_the_least_of_all():
 
 # Rung 10
 
-NARROW = QUICK["skinny"][4]  # 4x64x256
+NARROW = SkinnyConfig(4, 64, 256, TN=4, TK=16, MIN_BLOCKS=1, SPLIT_K=1)
 
 
 def narrow_machine(full):
@@ -383,7 +337,7 @@ def test_the_measured_points_of_a_row_are_predicted():
 @pytest.mark.parametrize("multiprocessors", [1, 6, 14, SMS])
 def test_a_curve_of_rung_10_has_no_empty_problem_on_a_small_device(multiprocessors, config):
     """The lightest load is a single block, with one column if the tile has one: a ragged C cannot have less."""
-    found = problems_of(config, 1, multiprocessors).problems(quick=True)
+    found = problems_of(config, 1, multiprocessors).problems()
     assert min(min(problem.M, problem.N) for problem in found) >= 1
 
 

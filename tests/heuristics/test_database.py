@@ -10,6 +10,7 @@ import pytest
 from check_records import faults_of_file
 from entries import DEVICE
 from msgspec import structs
+from quick_configs import quick_configs
 
 from fastsgemm import resources, rungs
 from fastsgemm.errors import FastsgemmError, RecordError
@@ -23,7 +24,7 @@ from fastsgemm.problem import Problem
 
 FILES = sorted(path.stem for path in resources.folder("tuning_db").glob("*.json"))
 MOST_BYTES = 300_000  # of a file: it stays readable
-ONE, TWO = database.candidates("warptiled", "quick")[:2]
+ONE, TWO = quick_configs("warptiled")[:2]
 LINES_OF_H200 = database.shipped_path("sm_90").read_text().splitlines()
 FITTED_LINE = next(line.rstrip(",") for line in LINES_OF_H200 if '"numbers"' in line)
 PROBLEM = Problem(64, 64, 64)
@@ -445,7 +446,7 @@ def test_a_new_record_takes_the_place_of_the_old_one(data_folder):
 
 
 def test_records_of_other_devices_and_rungs_stay(data_folder):
-    small = database.candidates("autotuned", "quick")[0]
+    small = quick_configs("autotuned")[0]
     database.save(content(record(device="One"), record(rung="autotuned", config=small)))
     database.save(content(record(device="Two")))
     assert len(database.own("sm_90").records) == 3

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 from msgspec import structs
+from quick_configs import quick_configs
 
 from fastsgemm import device, explain, preparation, resources, rungs
 from fastsgemm.command_line import _parser
 from fastsgemm.errors import DeviceError, NoDriverError, ShapeError, UnknownRungError
-from fastsgemm.heuristics import database, explanation, fp16x3
+from fastsgemm.heuristics import explanation, fp16x3
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED
 from fastsgemm.heuristics.explanation import device_at
 from fastsgemm.jit.source import helper_spec
@@ -43,14 +44,14 @@ def test_generic_constants_are_explained(tuning_folder):
 
 
 def test_predictions_and_alternatives_are_shown(evaluator, data_folder):
-    planned = plan_run(evaluator.device, rung="autotuned", quick=True)
+    planned = plan_run(evaluator.device, rung="pipelined", quick=True)
     outcome = tuner.run_plan(planned, evaluator, Bar(False), 1e9)
-    found = explained(evaluator.device, "autotuned", Problem(1111, 2222, 333, "TN"))
+    found = explained(evaluator.device, "pipelined", Problem(1111, 2222, 333, "TN"))
     text = str(found)
-    assert len(outcome.curves) == len(database.candidates("autotuned", "quick"))
+    assert len(outcome.curves) == len(quick_configs("pipelined"))
     assert "predicted: of the configs with a measured curve" in text
-    assert "measured times on Fake 9000 (yours; driver 580.0, NVRTC 13.0, 2026-01-01)" in text
-    assert text.count("ms  as they lie: autotuned") == 4
+    assert "times on NVIDIA H200, corrected on Fake 9000 (yours; driver 580.0, NVRTC 13.0, 2026-01-01)" in text
+    assert text.count("ms  as they lie: pipelined") == 4
     assert "TFLOP/s (predicted)" in text
     assert str(found.choice.config) in text
 
@@ -205,7 +206,7 @@ MEASURE = "measure what is predicted here, on one NVIDIA H200: fastsgemm tune"
         ({"M": 999}, f"{MEASURE} --rung pipelined --size 999,1000,1000"),
         ({"M": 8, "batch": 3}, f"{MEASURE} --rung skinny --size 8,1000,1000,x3"),
         ({"M": 4001, "N": 4001, "layout": "SYM"}, f"{MEASURE} --rung pipelined --size 4001,4001,1000,SYM"),
-        ({"device": "sm_75"}, "measure times, from which every problem is predicted, on one Tesla T4: fastsgemm tune"),
+        ({"device": "sm_75"}, "correct times of another device, on one Tesla T4: fastsgemm tune --quick"),
         (
             {"device": "sm_75", "rung": 8},
             "measure times, from which every problem is predicted, on one Tesla T4: fastsgemm tune --rung warptiled",

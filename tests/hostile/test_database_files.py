@@ -9,6 +9,7 @@ import entries
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick_configs import quick_configs
 
 from fastsgemm.errors import RecordError
 from fastsgemm.heuristics import database, database_entries
@@ -23,7 +24,7 @@ from fastsgemm.tuning.checkpoint import Checkpoint
 
 LIMIT = 232448  # bytes of shared memory a block, of an H200
 PROBLEM = Problem(64, 64, 64)
-CONFIG = database.candidates("warptiled", "quick")[0]
+CONFIG = quick_configs("warptiled")[0]
 STAMP = {"device": "Fake 9000", "driver": "580.0"}
 NESTED = b"[" * 100_000
 HUGE = int("9" * 400)

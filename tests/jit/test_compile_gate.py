@@ -12,10 +12,10 @@ import compilations
 import kernel_texts
 import pytest
 from msgspec.structs import replace
+from quick_configs import quick_configs
 
 from fastsgemm import resources, rungs
 from fastsgemm.geometry.variants import Variant
-from fastsgemm.heuristics import database
 from fastsgemm.jit import source
 from fastsgemm.jit.compiler import Compiled, Report
 from fastsgemm.problem import DTYPES, Problem
@@ -130,7 +130,7 @@ def test_the_quick_configs_of_rung_10_compile_cleanly(arch):
     """They are what an unknown device gets at its first narrow product."""
     rung = rungs.find("skinny")
     variants = (Variant(vec_a=4, vec_b=4, vec_c=4), Variant(True, True, trans_c=True))
-    quick = database.candidates("skinny", "quick")
+    quick = quick_configs("skinny")
     assert faults([(rung, config, variant, arch) for config in quick for variant in variants]) == []
 
 
@@ -144,7 +144,7 @@ def test_rung_10_with_16_bit_operands_compiles_cleanly(arch, turn, layout, width
     pairs = [pair for pair in DTYPES.values() if not pair.are_float32]
     jobs = [
         (rung, config, Variant(*LAYOUTS[layout], width, width, width, dtypes=pairs[(number + turn) % len(pairs)]), arch)
-        for number, config in enumerate([*configs, *database.candidates("skinny", "quick")])
+        for number, config in enumerate([*configs, *quick_configs("skinny")])
     ]
     assert faults(jobs) == []
 

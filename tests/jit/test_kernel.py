@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 from cuda.bindings import driver
+from quick_configs import quick_configs
 
 from fastsgemm import device
 from fastsgemm.config import VectorizedConfig
 from fastsgemm.errors import DeviceError
 from fastsgemm.geometry.variants import Variant
-from fastsgemm.heuristics import database
 from fastsgemm.jit import compiler, kernel, source
 from fastsgemm.rungs import RUNGS, find
 
@@ -84,7 +84,7 @@ def test_different_kernels_are_compiled_side_by_side(gpu, monkeypatch):
 
 
 def test_divisions_of_k_share_a_kernel(gpu, asked):
-    config, rung = database.candidates("pipelined", "quick")[6], find("pipelined")
+    config, rung = quick_configs("pipelined")[6], find("pipelined")
     one, four = (get(gpu, rung, replace(config, SPLIT_K=parts), Variant()) for parts in (1, 4))
     assert one is four is get(gpu, rung, config.kernel, Variant())
     assert get(gpu, rung, config, Variant(guard=True)) is not one

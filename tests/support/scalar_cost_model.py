@@ -193,9 +193,6 @@ class CostModel:
         self._full = float(curve.blocks_per_sm)
         self._known = curve.times
         self._sms = curve.multiprocessors
-        # On rung 9, a quick curve has fewer points; see `curve_problems`.
-        tails = _tails(curve.config, self._sms)
-        self._quick = isinstance(curve.config, PipelinedConfig) and self._known.keys().isdisjoint(tails)
         self._lines = (self._measured_lines(0), self._measured_lines(1))
         self._calibration = curve.calibration
         self.accumulators_costs = dict(zip(("NN", *_LAYOUTS), curve.costs, strict=True))
@@ -319,8 +316,6 @@ class CostModel:
             return _probe(self._config, load * self._sms, depth + ragged, ragged)
 
         depth = self._shallow
-        if ragged and self._quick:
-            depth = _TINY
         shallow, deep = self._ms(probe(depth)), self._ms(probe(self._deep))
         slope = max(0.0, deep - shallow) / (self._deep - depth)
         return _Line(load, max(0.0, shallow - slope * (depth + ragged)), slope)
@@ -352,8 +347,6 @@ class CostModel:
 
     def _layout_factors(self, layout: str, ragged: int) -> dict[float, float]:
         deep = self._deep
-        if _probe(self._config, self._sms, deep + ragged, ragged, layout) not in self._known:
-            ragged = 0  # a quick curve
         found = {}
         for load in _layout_loads(self._config, int(self._full)):
             line = next(line for line in self._lines[ragged] if line.load == load)
@@ -369,8 +362,6 @@ class CostModel:
         if step < 3:
             return 0.0, 1.0
         tails = _tails(self._config, self._sms)
-        if self._quick:
-            return 0.0, 1.0
         four, shortest, longest = map(self._ms, tails)
         aligned, ragged = (lines[1].slope or 1e-9 for lines in self._lines)
         each = max(0.0, longest - shortest) / (step - 2) / ragged

@@ -9,13 +9,14 @@ import check_records
 import entries
 import pytest
 from msgspec import structs
+from quick_configs import quick_configs
 
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.database_entries import Content, points_of
 from fastsgemm.problem import Problem
 
 CONTRIBUTED = check_records.ROOT / "contributions"
-CONFIG, LIMIT = database.candidates("autotuned", "quick")[0], 232448
+CONFIG, LIMIT = quick_configs("autotuned")[0], 232448
 LINES = {"records": "ms", "curves": "points", "rates": "times"}  # each list and a field of its lines alone
 
 

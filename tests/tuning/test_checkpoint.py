@@ -2,14 +2,14 @@ import json
 from dataclasses import replace
 
 import pytest
+from quick_configs import quick_configs
 
 from fastsgemm.errors import RecordError
-from fastsgemm.heuristics import database
 from fastsgemm.problem import Problem
 from fastsgemm.tuning.checkpoint import Checkpoint
 
 PROBLEM = Problem(100, 200, 300, "TN")
-ONE, TWO = database.candidates("warptiled", "quick")[:2]
+ONE, TWO = quick_configs("warptiled")[:2]
 STAMP = {"device": "Fake 9000", "driver": "580.0"}
 
 
@@ -32,7 +32,7 @@ def test_what_was_put_is_there_in_the_next_run(path):
 
 
 def test_divisions_of_k_are_told_apart(path):
-    one, four = (replace(database.candidates("pipelined", "quick")[0], SPLIT_K=parts) for parts in (1, 4))
+    one, four = (replace(quick_configs("pipelined")[0], SPLIT_K=parts) for parts in (1, 4))
     with Checkpoint(path, STAMP) as checkpoint:
         checkpoint.put(PROBLEM, "pipelined", one, "grid.0.0", 1.25)
         checkpoint.put(PROBLEM, "pipelined", four, "grid.0.0", 0.5)

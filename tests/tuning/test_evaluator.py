@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from cuda.bindings import driver
 from python_kernels import PythonKernel
+from quick_configs import quick_configs
 
 from fastsgemm import device, rungs
 from fastsgemm.call.arrays import DeviceArray
@@ -26,7 +27,7 @@ from fastsgemm.tuning import evaluator, tuner
 from fastsgemm.tuning.evaluator import Evaluator, Job, job_of
 
 WARP = rungs.find("warptiled")
-QUICK = {rung: database.candidates(rung, "quick") for rung in ("autotuned", "pipelined", "skinny", "warptiled")}
+QUICK = {rung: quick_configs(rung) for rung in ("autotuned", "pipelined", "skinny", "warptiled")}
 GOOD, QUICK_TO_COMPILE = QUICK["warptiled"][0], QUICK["warptiled"][15]
 VARIANTS = [
     Variant(a, b, *widths)

@@ -1,6 +1,7 @@
 """Opening a device: an unknown one is tuned once, wherever stderr goes, and never while a stream is captured."""
 
 import os
+import re
 import sys
 import threading
 import warnings
@@ -17,7 +18,7 @@ from fastsgemm.heuristics.choice import PREDICTED, choose_config
 from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import first_use, tuner
-from fastsgemm.tuning.plan import RunPlan, plan_run
+from fastsgemm.tuning.plan import plan_run
 
 ORDINAL, STREAM = 7, 5
 WARP = rungs.find("warptiled")
@@ -66,13 +67,6 @@ def gpu(evaluator, data_folder, monkeypatch):
     first_use.allowed.cache_clear()
 
 
-@pytest.fixture
-def few_problems(monkeypatch):
-    """Of each space four problems are tuned, which is enough where it matters only whether a device is tuned."""
-    every = RunPlan.of
-    monkeypatch.setattr(RunPlan, "of", lambda plan, space: every(plan, space)[:4])
-
-
 def open_device():
     return first_use.open_device(ORDINAL, lambda: STREAM)
 
@@ -81,6 +75,7 @@ def test_an_unknown_device_is_tuned_once_and_then_known(gpu, evaluator, capsys):
     assert open_device() is gpu
     err = capsys.readouterr().err
     assert "Fake 9000 (sm_42) is not in the tuning database" in err and "FASTSGEMM_TUNE=off" in err
+    assert re.search(r"fastsgemm: corrected the times of 37 configs of NVIDIA H200 in .* s: .* [0-9.]+% faster", err)
     assert device_database.knows(gpu)
     assert choose_config(gpu, None, Problem(1000, 2000, 3000)).rule == PREDICTED
     timed = len(evaluator.timed)
@@ -116,7 +111,6 @@ def test_a_known_architecture_is_not_tuned(gpu, evaluator, monkeypatch):
     assert evaluator.timed == []
 
 
-@pytest.mark.usefixtures("few_problems")
 def test_where_only_other_rungs_are_known_what_sgemm_uses_is_tuned(gpu, evaluator, monkeypatch):
     """Published constants of rungs 7 and 8 say nothing of rungs 9 and 10."""
     monkeypatch.setattr(gpu, "arch", "sm_86", raising=False)
@@ -126,7 +120,6 @@ def test_where_only_other_rungs_are_known_what_sgemm_uses_is_tuned(gpu, evaluato
     assert evaluator.timed and device_database.knows(gpu)
 
 
-@pytest.mark.usefixtures("few_problems")
 def test_a_named_rung_without_records_uses_the_generic_one(gpu, evaluator):
     open_device()
     assert {job.rung.name for job in evaluator.compiled} <= {rung.name for rung in rungs.DEFAULTS}
@@ -138,7 +131,7 @@ def test_it_can_be_switched_off(gpu, evaluator, monkeypatch, value, capsys):
     monkeypatch.setenv("FASTSGEMM_TUNE", value)
     open_device()
     assert evaluator.timed == [] and capsys.readouterr().err == ""
-    assert file_of(gpu, None) == "generic"
+    assert file_of(gpu, None) == "sm_90"  # whose curves are carried over
 
 
 def test_auto_is_the_default_by_name(gpu, monkeypatch):
@@ -158,7 +151,6 @@ def test_the_environment_is_read_once(gpu, monkeypatch):
     assert first_use.allowed()
 
 
-@pytest.mark.usefixtures("few_problems")
 @pytest.mark.parametrize("captured", [STREAM, pytest.param(device.LEGACY_STREAM, marks=pytest.mark.slow)])
 def test_never_inside_a_capture_but_at_the_next_call(gpu, evaluator, captured):
     gpu.capturing = {captured}
@@ -169,7 +161,6 @@ def test_never_inside_a_capture_but_at_the_next_call(gpu, evaluator, captured):
     assert evaluator.timed
 
 
-@pytest.mark.usefixtures("few_problems")
 @pytest.mark.parametrize(
     "where", ["none", *(pytest.param(where, marks=pytest.mark.slow) for where in ("null device", "closed"))]
 )
@@ -187,7 +178,7 @@ def test_what_goes_wrong_is_one_warning(gpu, evaluator, monkeypatch):
         raise TuningError("a candidate broke the CUDA context")
 
     monkeypatch.setattr(tuner, "run_plan", broken)
-    with pytest.warns(RuntimeWarning, match="generic configs are used: a candidate broke"):
+    with pytest.warns(RuntimeWarning, match="predicted from another device: a candidate broke"):
         open_device()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -203,7 +194,7 @@ def test_where_results_cannot_be_stored_no_process_tunes(gpu, evaluator, monkeyp
             open_device()
         open_device()  # without a second warning, which would be an error
         assert len(seen) == 1
-    assert evaluator.timed == [] and file_of(gpu, None) == "generic"
+    assert evaluator.timed == [] and file_of(gpu, None) == "sm_90"
 
 
 def test_a_folder_that_cannot_be_written_is_found_before_anything_is_timed(gpu, evaluator, monkeypatch, tmp_path):
@@ -214,7 +205,6 @@ def test_a_folder_that_cannot_be_written_is_found_before_anything_is_timed(gpu, 
     assert evaluator.timed == []
 
 
-@pytest.mark.usefixtures("few_problems")
 def test_a_second_process_waits_for_the_first_and_uses_its_answer(gpu, evaluator, monkeypatch):
     """A file lock stands between two threads with locks of their own as it does between two processes."""
     alone = tuner.exclusive_lock
@@ -256,10 +246,9 @@ def test_a_first_process_that_takes_too_long_is_not_waited_for(gpu, evaluator, m
     with tuner.exclusive_lock(evaluator.device), pytest.warns(RuntimeWarning, match="another process is tuning"):
         open_device()
     assert evaluator.timed == []
-    assert file_of(gpu, None) == "generic"
+    assert file_of(gpu, None) == "sm_90"
 
 
-@pytest.mark.usefixtures("few_problems")
 def test_threads_wait_for_the_one_that_tunes(gpu, evaluator, monkeypatch):
     known, made = [], []
     evaluating = tuner.evaluating

@@ -88,6 +88,25 @@ def test_the_rates_of_a_device_are_found(device):
         assert 8 * (problem.M * problem.K + problem.K * problem.N) + 4 * problem.M * problem.N < 3 << 30
 
 
+@pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.arch)
+def test_three_times_correct_the_rates_of_another_device(device):
+    """One that computes, reads and starts kernels in other times; those that correct it are few."""
+    shipped = structs.replace(database.rates(device.arch), least_gflop=None)
+    factors = {name: 0.5 if name.endswith("_tb_s") else 1.4 for name in structs.asdict(shipped.times)} | {
+        "mirrored": 1.0
+    }
+    times = fp16x3_rates.Times(**{n: factors[n] * value for n, value in structs.asdict(shipped.times).items()})
+    slower = [structs.replace(t, step_us=2.0 * t.step_us, tile_us=2.0 * t.tile_us) for t in shipped.tiles]
+    time = FormulaTimes(device, structs.replace(shipped, times=times, tiles=tuple(slower)))
+    found = fp16x3.correct(structs.replace(device, name="Fake"), TOOLS, time)
+    assert (found.device, found.transferred_from, found.date) == ("Fake", shipped.device, TOOLS.date)
+    assert len(time.seen) == 4  # splitting is a difference of two
+    for tile, expected in zip(found.tiles, slower, strict=True):
+        assert tile.config == expected.config and tile.step_us == pytest.approx(expected.step_us, rel=0.1)
+    for name in ("launch_us", "split_rows_tb_s", "read_tb_s"):
+        assert getattr(found.times, name) == pytest.approx(getattr(times, name), rel=0.3), name
+
+
 def test_a_tile_is_timed_with_what_it_serves():
     """Of 128 x 64, 512 to 2048 steps gave 1.7 us for what takes 2.1 on products of 64 to 400, on both devices."""
     for tile in database.rates("sm_90").all_tiles:
@@ -107,7 +126,7 @@ def test_tune_stores_what_it_measured(evaluator, data_folder):
 
 
 def test_the_plan_says_what_is_measured():
-    assert plan_run(H200).rates and not plan_run(H200, quick=True).rates and not plan_run(H200, ["64"]).rates
+    assert plan_run(H200).rates and plan_run(H200, quick=True).rates and not plan_run(H200, ["64"]).rates
     text = str(plan_run(H200, rung=11))
     assert "rung fp16x3: the times of 23 tiles" in text and "problems" not in text
     with pytest.raises(ConfigError, match="leave the problems out"):

@@ -2,10 +2,10 @@ import dataclasses
 import math
 
 import pytest
+from quick_configs import quick_configs
 
 from fastsgemm import rungs
 from fastsgemm.errors import TuningError
-from fastsgemm.heuristics import database
 from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.tuning.checkpoint import Checkpoint
@@ -14,7 +14,7 @@ from fastsgemm.tuning.search import Effort, Round, Sweep
 
 RUNG = rungs.find("warptiled")
 PROBLEM = Problem(1024, 1024, 1024)
-FEW = database.candidates("warptiled", "quick")
+FEW = quick_configs("warptiled")
 EFFORT = Effort((Round(1.0, 1, 1), Round(0.5, 4, 3), Round(0.0, 2, 5)), beside_cublas=True)
 
 
@@ -271,7 +271,7 @@ def test_jobs_are_of_the_variant_of_the_problem():
 
 def test_divisions_of_k_share_a_kernel(evaluator, sweep):
     """All of them are timed, and the one kernel is compiled and checked once."""
-    rung, config = rungs.find("pipelined"), database.candidates("pipelined", "quick")[0]
+    rung, config = rungs.find("pipelined"), quick_configs("pipelined")[0]
     divided = [dataclasses.replace(config, SPLIT_K=parts) for parts in (1, 2, 4)]
     assert len({job_of("sm_90", rung, each, PROBLEM) for each in divided}) == 1
     result = sweep().search(PROBLEM, rung, divided, "test", EFFORT)
@@ -280,7 +280,7 @@ def test_divisions_of_k_share_a_kernel(evaluator, sweep):
 
 
 def test_a_kernel_that_fails_fails_for_every_division_of_k(evaluator, sweep):
-    rung, config = rungs.find("pipelined"), database.candidates("pipelined", "quick")[0]
+    rung, config = rungs.find("pipelined"), quick_configs("pipelined")[0]
     divided = [dataclasses.replace(config, SPLIT_K=parts) for parts in (1, 2, 4)]
     evaluator.check_failures[config.kernel] = "no good"
     result = sweep().search(PROBLEM, rung, divided, "test", EFFORT)

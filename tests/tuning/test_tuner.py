@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import scalar_cost_model
 from check_records import faults_of_file
+from quick_configs import quick_configs
 
 import fastsgemm
 from fastsgemm import resources, rungs
@@ -41,7 +42,7 @@ MEDIUM = PipelinedConfig(
 SHAPE = "1024,1024,1024"
 THREE_SHAPES = (SHAPE, "256,256,256", "512,512,8192")
 LIMITS = database.search_limits()
-QUICK = {rung: database.candidates(rung, "quick") for rung in ("autotuned", "pipelined", "warptiled")}
+QUICK = {rung: quick_configs(rung) for rung in ("autotuned", "pipelined", "warptiled")}
 SLOW = pytest.mark.slow
 
 
@@ -82,12 +83,13 @@ def test_a_quick_run_tunes_what_sgemm_uses(evaluator):
     assert [space.rung for space in plan_run(evaluator.device, rung=8, quick=True).spaces] == ["warptiled"]
 
 
-def test_a_quick_run_has_no_time_for_the_batches_of_the_standard_set(evaluator):
+def test_a_quick_run_corrects_curves_and_tunes_no_problem(evaluator):
     planned = plan_run(evaluator.device, quick=True)
-    assert [planned.of(space) for space in planned.spaces] == [
-        standard_set.STANDARD + pipelined.HUGE,
-        skinny.NARROW,
-    ]
+    assert [planned.corrects(space) for space in planned.spaces] == [True, True] and planned.everything == []
+    assert "rung pipelined: 21 configs, four times of each" in str(planned) and "rung fp16x3: three times" in str(
+        planned
+    )
+    assert planned.json()["candidates"] == {"pipelined": 21, "skinny": 16} and planned.rates
 
 
 def test_batches_are_tuned_on_the_rungs_that_sgemm_uses(evaluator):
@@ -329,7 +331,7 @@ def test_a_quick_run_asks_no_other_library(evaluator, go):
 
 @pytest.mark.parametrize("rung", ["pipelined", "skinny"])
 def test_a_quick_run_compiles_its_kernels_at_once(evaluator, go, monkeypatch, rung):
-    """A few at a time leave cores idle. Which configs need chains, or won on another problem, is not known before."""
+    """A few at a time leave cores idle."""
     batches = []
     compile_one_by_one = evaluator.compile
 
@@ -338,10 +340,7 @@ def test_a_quick_run_compiles_its_kernels_at_once(evaluator, go, monkeypatch, ru
         return compile_one_by_one(jobs)
 
     monkeypatch.setattr(evaluator, "compile", compile_batch)
-    outcome = go(None, rung=rung, quick=True)
-    assert outcome.complete and all(found.shipped_ms for found in outcome.tuned)
-    late = [job for batch in batches[1:] for job in batch if getattr(job.config, "PARTIAL_ACCUMULATORS", 1) == 1]
-    assert len(late) < 3 and all(job == largest_job(job.rung, job.config) for job in late)
+    assert go(None, rung=rung, quick=True).complete and len(batches) == 1
 
 
 def test_nothing_is_stored_unless_asked(go):
@@ -356,7 +355,7 @@ def test_failures_are_counted_by_reason(evaluator, go):
 
 
 def test_rates_of_rung_11_that_cannot_be_measured_end_no_run_of_other_rungs(evaluator, go, data_folder, monkeypatch):
-    def refused():
+    def refused(quick):
         raise DeviceMemoryError("no room")
 
     monkeypatch.setattr(evaluator, "fp16x3_rates", refused)
@@ -384,11 +383,12 @@ def test_when_nothing_works_the_error_says_why(evaluator, go):
 def test_the_standard_set_gives_a_record_a_problem_and_the_curves(evaluator, go, quick):
     outcome = go(None, rung="autotuned", quick=quick)
     assert [found.problem for found in outcome.tuned] == list(standard_set.STANDARD)
-    count = len(QUICK["autotuned"]) if quick else 24
-    assert len(outcome.curves) == count and outcome.complete
+    assert len(outcome.curves) == (0 if quick else 24) and outcome.complete
     text = outcome.path.read_text()
     assert faults_of_file(text, "sm_90") == []
     assert len(text) < 100_000
+    if quick:
+        return
     assert choose_config(evaluator.device, rungs.find("autotuned"), Problem(1111, 222, 333)).rule == PREDICTED
 
 
@@ -486,8 +486,8 @@ def test_where_kernels_serve_nothing_else_the_best_of_the_nearest_anchor_are_tri
         assert len(slow & tried) < len(slow) / 3, (len(slow & tried), len(slow))  # as refinements of quick ones
 
 
-def test_a_config_that_fails_on_a_probe_gets_no_curve(evaluator, go):
-    bad = QUICK["autotuned"][0]
+def test_a_config_that_fails_on_a_probe_gets_no_curve(evaluator, data_folder):
+    bad = QUICK["pipelined"][0]
     real = evaluator.time
 
     def time(rung, config, problem):
@@ -496,16 +496,13 @@ def test_a_config_that_fails_on_a_probe_gets_no_curve(evaluator, go):
         return real(rung, config, problem)
 
     evaluator.time = time
-    outcome = go(None, rung="autotuned", quick=True)
-    assert bad not in [curve.config for curve in outcome.curves]
-    assert len(outcome.curves) == len(QUICK["autotuned"]) - 1
+    assert [curve.config for curve in measure_curves(evaluator).curves] == [*QUICK["pipelined"][1:4]]
 
 
-@pytest.mark.parametrize("quick", [pytest.param(False, marks=SLOW), True])
-def test_rung_10_has_a_standard_set_and_anchors_of_its_own(evaluator, go, quick):
-    outcome = go(None, rung="skinny", quick=quick)
-    problems = skinny.NARROW + (() if quick else skinny.NARROW_BATCHES)
-    assert [found.problem for found in outcome.tuned] == list(problems)
+@pytest.mark.slow
+def test_rung_10_has_a_standard_set_and_anchors_of_its_own(evaluator, go):
+    outcome = go(None, rung="skinny")
+    assert [found.problem for found in outcome.tuned] == [*skinny.NARROW, *skinny.NARROW_BATCHES]
     assert outcome.complete and 0 < len(outcome.curves) <= 24
     assert faults_of_file(outcome.path.read_text(), "sm_90") == []
     rung = rungs.find("skinny")
@@ -518,7 +515,7 @@ def test_rung_10_has_a_standard_set_and_anchors_of_its_own(evaluator, go, quick)
         searched |= {problem} if tried >= drawn else set()
         wholly |= {problem} if wholly_searched(SKINNY, problem, drawn) else set()
     # The anchors of its layout lack two of its tiles, which are among the best of the dot products.
-    assert searched == (set() if quick else wholly | {Problem(1, 1024, 1024)})
+    assert searched == wholly | {Problem(1, 1024, 1024)}
     assert len(searched) < len(skinny.NARROW)
 
 
@@ -774,9 +771,9 @@ def test_a_run_without_time_for_the_config_on_record_leaves_the_record(evaluator
         assert formula(chosen.config, Problem(1024, 1024, 1024)) <= full.ms
 
 
-def measure_curves(evaluator, seconds=math.inf, quick=False):
+def measure_curves(evaluator, seconds=math.inf):
     """Measure the curves of a few configs as a run that has so much time left, and store them."""
-    outcome, plan = Outcome(evaluator.device, evaluator.tools), plan_run(evaluator.device, rung=9, quick=quick)
+    outcome, plan = Outcome(evaluator.device, evaluator.tools), plan_run(evaluator.device, rung=9)
     sweep = Sweep(evaluator, Checkpoint(None, {}), Bar(False), evaluator.now + seconds)
     RungTuning(plan, plan.spaces[0], sweep, outcome).measure_curves(QUICK["pipelined"][:4])
     database.save(outcome.content)
@@ -784,12 +781,11 @@ def measure_curves(evaluator, seconds=math.inf, quick=False):
 
 
 def test_curves_of_a_run_without_time_take_no_place_of_better_ones(evaluator, data_folder):
-    """They are fewer, have fewer points, or are not calibrated. They are better than none."""
+    """They are fewer, or are not calibrated."""
 
     def stored():
         return database.own("sm_90").curves
 
-    assert len(measure_curves(evaluator, quick=True).curves) == 4 and stored()
     before = evaluator.now
     assert measure_curves(evaluator).complete
     spent, full = evaluator.now - before, stored()
@@ -797,23 +793,20 @@ def test_curves_of_a_run_without_time_take_no_place_of_better_ones(evaluator, da
     for share in (0.3, 0.6, 0.9, 0.99):
         assert not measure_curves(evaluator, share * spent).complete
         assert stored() == full
-    assert measure_curves(evaluator, quick=True).complete
-    assert stored() == full
     evaluator.formula = lambda config, problem: 1.0
     assert measure_curves(evaluator).complete
     assert len(stored()) == 4 and stored() != full
 
 
-@pytest.mark.parametrize("quick", [False, True])
-def test_a_curve_needs_the_kernel_with_partial_accumulators_and_counts_its_blocks(evaluator, data_folder, quick):
-    """Not a quick one, and not where slices make four chains."""
+def test_a_curve_needs_the_kernel_with_partial_accumulators_and_counts_its_blocks(evaluator, data_folder):
+    """Not where slices make four chains."""
     configs = QUICK["pipelined"][:4]
     assert {config.SLICED_K for config in configs} == {1, 2, 4}
     evaluator.blocks_per_sm = lambda job: 3 - (job.config.PARTIAL_ACCUMULATORS > 1)
-    counted = {curve.config: curve.blocks_per_sm for curve in measure_curves(evaluator, quick=quick).curves}
-    assert counted == {config: 3 if quick or config.SLICED_K == 4 else 2 for config in configs}
+    counted = {curve.config: curve.blocks_per_sm for curve in measure_curves(evaluator).curves}
+    assert counted == {config: 3 if config.SLICED_K == 4 else 2 for config in configs}
     evaluator.compile_failures |= {config.replace(PARTIAL_ACCUMULATORS=2): "spills 8 bytes" for config in configs}
-    left = {curve.config for curve in measure_curves(evaluator, quick=quick).curves}
+    left = {curve.config for curve in measure_curves(evaluator).curves}
     assert left == {config for config in configs if counted[config] == 3}
 
 

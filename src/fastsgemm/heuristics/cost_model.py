@@ -144,7 +144,7 @@ class CostModel:
         # The options of one product, by how many numbers of parts of K are considered.
         self._first = [CandidateArrays(*self._options[:, : rows * len(fits)]) for rows in range(len(PARTS) + 1)]
         self._tables = BlockTimes(fits, fitted.accumulators_cost)
-        flop = 2.0 * BM * BN * multiprocessors * floats(fit.curve.blocks_per_sm for fit in fits)  # of a step
+        flop = 2.0 * BM * BN * multiprocessors * floats(fit.blocks_per_sm for fit in fits)  # of a step
         # FLOP per ms of the quickest config in full waves, of aligned NN operands.
         self.peak = float((flop / self._tables.full_step).max())
 

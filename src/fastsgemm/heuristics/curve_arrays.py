@@ -60,7 +60,7 @@ def of_configs(fits: Sequence[Fit], multiprocessors: float) -> dict[str, Any]:
     few = floats(fit.few for fit in fits)
     return {
         "BM": BM, "BN": BN, "more_rows": narrow * (BN - BM), "more_columns": narrow * (BM - BN),
-        "wave": [fit.curve.blocks_per_sm * multiprocessors for fit in fits],
+        "wave": [fit.blocks_per_sm * multiprocessors for fit in fits],
         "few": few, "bend": floats(fit.bend for fit in fits) - few,
         "tile_k": [c.tile_k for c in configs],
         "guard": [fit.numbers.guard for fit in fits], "shared": [fit.numbers.shared for fit in fits],
@@ -78,7 +78,7 @@ class BlockTimes:
     """
 
     def __init__(self, fits: Sequence[Fit], accumulators_cost: float) -> None:
-        blocks, place = np.array([fit.curve.blocks_per_sm for fit in fits]), _places(fits)
+        blocks, place = np.array([fit.blocks_per_sm for fit in fits]), _places(fits)
         self._places, self._configs = int((blocks + 2).sum()), len(fits)
         each_narrow = np.array([fit.rung.narrow for fit in fits])
         narrow = each_narrow.repeat(blocks + 2)
@@ -125,7 +125,7 @@ class BlockTimes:
 
 def _places(fits: Sequence[Fit]) -> NDArray[np.intp]:
     """Return the place of the lightest load of each config."""
-    return np.cumsum([0, *(fit.curve.blocks_per_sm + 2 for fit in fits[:-1])])
+    return np.cumsum([0, *(fit.blocks_per_sm + 2 for fit in fits[:-1])])
 
 
 def whole_loads(fits: Sequence[Fit]) -> Floats:
@@ -139,7 +139,7 @@ def whole_loads(fits: Sequence[Fit]) -> Floats:
     shares: list[float] = []
     for fit in fits:
         first = above[-1] + 1 if above else 0
-        low, high, share = _between(fit.curve.blocks_per_sm)
+        low, high, share = _between(fit.blocks_per_sm)
         below += [first + at for at in low]
         above += [first + at for at in high]
         shares += share
@@ -166,7 +166,7 @@ def layout_factors(fits: Sequence[Fit]) -> Floats:
 
     Between two loads at which a layout was measured, the factor changes with the logarithm of the load.
     """
-    shares = [_shares_of_loads(fit.curve.blocks_per_sm, fit.problems.layout_loads[1]) for fit in fits]
+    shares = [_shares_of_loads(fit.blocks_per_sm, fit.problems.layout_loads[1]) for fit in fits]
     counts = [*map(len, shares)]
     measured = np.array([fit.numbers.layouts for fit in fits]).repeat(counts, axis=0)
     others = np.einsum("plkt,pt->lkp", measured, np.concatenate(shares))

@@ -5,7 +5,6 @@ Every config has the same numbers. Where its kernel lacks an effect, the number 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,13 +29,18 @@ class Fit(Struct, frozen=True):
 
     curve: Curve
     rung: Rung
-    problems: CurveProblems
+    problems: CurveProblems  # for the device whose times are predicted
     numbers: CurveNumbers
+
+    @property
+    def blocks_per_sm(self) -> int:
+        """Blocks that fit on a multiprocessor at a time."""
+        return self.problems.blocks_per_sm
 
     @property
     def few(self) -> float:
         """Steps at which nearly all time is what a block costs once."""
-        return _depth(self.numbers.tail, self.curve.config.tile_k, TINY)
+        return depth_of(self, TINY)
 
     @property
     def bend(self) -> float:
@@ -77,12 +81,20 @@ def with_numbers(curve: Curve) -> Curve:
     """Return a curve as a file has it: rounded, with the numbers that its points give, or none if these are too few.
 
     Only curves of the default rungs have them, because only a first call that names no rung must not wait for a fit.
+    Those of a curve that was carried over from another device do not follow from its points alone: they stay.
     """
     curve, numbers = curve.rounded, None
+    if curve.transferred_from is not None:
+        return curve
     if rungs.find(curve.rung) in rungs.DEFAULTS:
         with suppress(ValueError):
             numbers = numbers_of(curve)
     return replace(curve, numbers=numbers)
+
+
+def depth_of(fit: Fit, K: int) -> float:
+    """Return the steps of k that K costs: those of a ragged last tile cost more."""
+    return _depth(fit.numbers.tail, fit.curve.config.tile_k, K)
 
 
 def _depth(tail: tuple[float, float], step: int, K: int) -> float:
@@ -91,11 +103,11 @@ def _depth(tail: tuple[float, float], step: int, K: int) -> float:
     return K - rest + (once + per_step * rest if rest else 0.0)
 
 
-def _rounded(value: Any) -> Any:
+def with_digits(value: Any) -> Any:
     """Return a number with the digits that are stored, or a tuple of such numbers of the same type and nesting."""
     if isinstance(value, Line):
-        return Line(*map(_rounded, value))
-    return tuple(map(_rounded, value)) if isinstance(value, tuple) else float(f"{value:.{_DIGITS}g}")
+        return Line(*map(with_digits, value))
+    return tuple(map(with_digits, value)) if isinstance(value, tuple) else float(f"{value:.{_DIGITS}g}")
 
 
 class _Fitting:
@@ -107,9 +119,6 @@ class _Fitting:
         self._problems = curve_problems.problems_of(curve.config, curve.blocks_per_sm, curve.multiprocessors)
         self._times = curve.times
         self._loads = curve_problems.loads(curve.blocks_per_sm)
-        # A quick curve has fewer points; see `CurveProblems.problems`.
-        tails = self._problems.tails()
-        self._quick = self._problems.quick_leaves_out_tails and self._times.keys().isdisjoint(tails)
 
     def result(self) -> CurveNumbers:
         form = self._problems
@@ -121,12 +130,12 @@ class _Fitting:
         lines = self._bent(aligned, tail, 0), self._bent(ragged, tail, 1)
         stream = form.streams()[0]
         return CurveNumbers(
-            _rounded(tail),
-            _rounded(lines),
-            _rounded(self._layouts(lines, tail)),
-            _rounded(self._bandwidth()),
-            _rounded(self._guard(stream)),
-            _rounded(self._shared(stream, lines[0][-2].at(_depth(tail, self._step, TINY)))),
+            with_digits(tail),
+            with_digits(lines),
+            with_digits(self._layouts(lines, tail)),
+            with_digits(self._bandwidth()),
+            with_digits(self._guard(stream)),
+            with_digits(self._shared(stream, lines[0][-2].at(_depth(tail, self._step, TINY)))),
         )
 
     def _ms(self, problem: Problem) -> float:
@@ -137,8 +146,7 @@ class _Fitting:
 
     def _straight(self, ragged: int) -> list[Line]:
         """Return for each load the straight line through the times at two depths."""
-        shallow = TINY if ragged and self._quick else self._problems.shallow
-        deep = self._problems.deep
+        shallow, deep = self._problems.shallow, self._problems.deep
         lines = []
         for load in self._loads:
             less, more = (self._ms(self._problems.at(load, K + ragged, ragged)) for K in (shallow, deep))
@@ -165,34 +173,28 @@ class _Fitting:
         return tuple(fitted)
 
     def _layouts(self, lines: tuple[tuple[Line, ...], ...], tail: tuple[float, float]) -> tuple[Factors, ...]:
-        """Return `CurveNumbers.layouts`. On a quick curve, without ragged times, the aligned factors serve both."""
+        """Return `CurveNumbers.layouts`."""
         aligned, ragged = (self._factors(which, lines[which], tail) for which in (0, 1))
-        return tuple((aligned[layout], ragged.get(layout, aligned[layout])) for layout in LAYOUTS)
+        return tuple(zip(aligned, ragged, strict=True))
 
-    def _factors(self, ragged: int, lines: tuple[Line, ...], tail: tuple[float, float]) -> dict[str, AtLoads]:
-        """Return for each layout the time of the steps of K relative to NN, at `CurveProblems.layout_loads`.
-
-        A layout without ragged times is left out.
-        """
-        few, deep = _depth(tail, self._step, TINY), self._problems.deep
-        loads = self._problems.layout_loads
-        first = {layout: self._problems.at(loads[0], deep + ragged, ragged, layout) for layout in LAYOUTS}
-        layouts = [layout for layout in LAYOUTS if not ragged or first[layout] in self._times]
+    def _factors(self, ragged: int, lines: tuple[Line, ...], tail: tuple[float, float]) -> list[AtLoads]:
+        """Return for each layout the time of the steps of K relative to NN, at `CurveProblems.layout_loads`."""
+        few = _depth(tail, self._step, TINY)
         once = {load: line.at(few) for load, line in zip(self._loads, lines, strict=True)}  # whatever the layout
-        factors = (self._relative(load, ragged, layouts, once[load]) for load in loads)
-        return dict(zip(layouts, zip(*factors, strict=True), strict=True))
+        factors = (self._relative(load, ragged, once[load]) for load in self._problems.layout_loads)
+        return [*zip(*factors, strict=True)]
 
-    def _relative(self, load: float, ragged: int, layouts: Sequence[str], once: float) -> list[float]:
-        """Return the times of the steps of K in these layouts relative to NN, given what blocks cost once."""
+    def _relative(self, load: float, ragged: int, once: float) -> list[float]:
+        """Return the times of the steps of K in each layout relative to NN, given what blocks cost once."""
         whole, *steps = (
             self._ms(self._problems.at(load, self._problems.deep + ragged, ragged, layout)) - once
-            for layout in ("NN", *layouts)
+            for layout in ("NN", *LAYOUTS)
         )
         return [max(_LEAST_FACTOR, step / whole) if whole > 0.0 else 1.0 for step in steps]
 
     def _tail(self, aligned: float, ragged: float) -> tuple[float, float]:
         """Return what a ragged last tile costs, in steps of k, given what a step costs in both cases."""
-        if self._step < 3 or self._quick:
+        if self._step < 3:
             return 0.0, 1.0
         four, shortest, longest = map(self._ms, self._problems.tails())
         per_step = max(0.0, longest - shortest) / (self._step - 2) / (ragged or 1e-9)
@@ -200,10 +202,9 @@ class _Fitting:
         return max(0.0, (four - whole) / (aligned or 1e-9) - 4 * per_step), per_step
 
     def _bandwidth(self) -> tuple[float, ...]:
-        """Return `CurveNumbers.bandwidth`. On a quick curve, the first stream serves all."""
-        first, *_ = streams = self._problems.streams()
-        measured = [stream if stream in self._times else first for stream in streams]
-        return tuple(4.0 * (stream.M + stream.N) * stream.K / self._ms(stream) for stream in measured)
+        """Return `CurveNumbers.bandwidth`."""
+        streams = self._problems.streams()
+        return tuple(4.0 * (stream.M + stream.N) * stream.K / self._ms(stream) for stream in streams)
 
     def _guard(self, stream: Problem) -> float:
         guarded = self._problems.guarded()

@@ -40,35 +40,23 @@ class CurveProblems(Struct, frozen=True):
     shallow: ClassVar[int] = 128  # the two K that every load is measured at
     deep: ClassVar[int] = 1024
     least_tiles: ClassVar[int] = 2  # of a part of K
-    quick_leaves_out_tails: ClassVar[bool] = False
 
-    def problems(self, quick: bool = False) -> list[Problem]:
-        """Return the problems that a curve is measured on.
-
-        A quick curve leaves out points that need kernels of their own. The model then assumes that transposed operands
-        with odd extents behave like aligned ones, that edges cost nothing, and that rows of tiles share nothing. On
-        rung 9, which may compute the end of K first, it also assumes that this end costs as much as its steps, and that
-        the time is one straight line in a ragged K.
-        """
-        fewer = quick and self.quick_leaves_out_tails
+    def problems(self) -> list[Problem]:
+        """Return the problems that a curve is measured on."""
         chosen = [
             self.at(load, depth + ragged, ragged)
             for ragged in (0, 1)
             for load in loads(self.blocks_per_sm)
             for depth in (TINY, self.shallow, self.deep)
-            if not (fewer and ragged and depth == self.shallow)
         ]
         chosen += [
             self.at(load, self.deep + ragged, ragged, layout)
-            for ragged in ((0,) if quick else (0, 1))
+            for ragged in (0, 1)
             for load in dict.fromkeys(self.layout_loads)
             for layout in LAYOUTS
         ]
-        if not fewer:
-            chosen += self.tails()
-        chosen += self.streams()[: 1 if quick else None]
-        if not quick:
-            chosen += [problem for problem in (self.guarded(), self.stacked()) if problem is not None]
+        chosen += [*self.tails(), *self.streams()]
+        chosen += [problem for problem in (self.guarded(), self.stacked()) if problem is not None]
         return list(dict.fromkeys(chosen))
 
     def at(self, load: float, K: int, ragged: int, layout: str = "NN") -> Problem:
@@ -123,8 +111,6 @@ class CurveProblems(Struct, frozen=True):
 
 class PipelinedProblems(CurveProblems, frozen=True):
     """Rung 9: every tile costs the same once all stages are full and one more copy is in flight."""
-
-    quick_leaves_out_tails = True  # the kernels that compute the end of K first
 
     @property
     def layout_loads(self) -> tuple[float, float, float]:

@@ -34,6 +34,7 @@ from fastsgemm.heuristics.database_entries import (
 )
 from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.fp16x3_rates import Rates
+from fastsgemm.heuristics.transfer import SOURCE
 from fastsgemm.progress import warn
 
 _LOCK_SECONDS = 60.0  # how long a process waits for another one to finish writing
@@ -145,7 +146,7 @@ def origin_of(entry: Evidence, arch: str) -> tuple[str, bool]:
 
     The entry was found for `arch`; it is from its file or from the generic one.
     """
-    for name, only in itertools.product((arch, GENERIC), ("user", "shipped")):
+    for name, only in itertools.product((arch, SOURCE, GENERIC), ("user", "shipped")):
         content = load(name, only)
         if entry in content.evidence:
             return name, only == "user"

@@ -35,9 +35,11 @@ Row = tuple[Extent, Extent, Extent, Ms]  # M, N, K and the time
 Points = Mapping[Layout, Sequence[Row]]
 
 _ORDER = (
-    "rung", "use", "device", "multiprocessors", "problem", "constants", "origin", "source", "blocks_per_sm",
-    "calibration", "accumulators_cost", "points", "numbers", "ms", "tflops", "cublas_ratio", "driver", "nvrtc", "date",
+    "rung", "use", "device", "transferred_from", "multiprocessors", "problem", "constants", "origin", "source",
+    "blocks_per_sm", "calibration", "accumulators_cost", "points", "numbers", "ms", "tflops", "cublas_ratio",
+    "driver", "nvrtc", "date",
 )  # fmt: skip
+_NULL = {"device", "problem", "cublas_ratio"}  # of a record: written where there is none
 
 
 class Entry(Struct, frozen=True, dict=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,9 +173,11 @@ class Curve(Entry, frozen=True, kw_only=True):
     """Times of one config over many shapes, from which its time on others is predicted."""
 
     device: Text  # the device they were measured on
+    # The device of another curve, whose numbers four times on this device have scaled; see `heuristics.transfer`.
+    transferred_from: Text | None = None
     multiprocessors: Multiprocessors  # of that device
     # Blocks that fit on one multiprocessor at a time: the fewer of those with and without partial accumulators. Only
-    # without them in a quick run, where slices make four chains, and where shared memory has no room for them.
+    # without them where slices make four chains, and where shared memory has no room for them.
     blocks_per_sm: Annotated[int, Meta(ge=1, le=32)]  # the most on every architecture
     # How many times longer the steps of K take on other problems than the points say, as measured on some.
     calibration: Annotated[float, Meta(ge=0.1, le=10.0)] = 1.0
@@ -190,7 +194,10 @@ class Curve(Entry, frozen=True, kw_only=True):
         super().__post_init__()
         if any(0.0 < cost < 1.0 for cost in self.costs):  # accumulators would save time
             raise RecordError(f"an accumulators_cost must be 0 or at least 1, got {self.accumulators_cost}")
-        if self.numbers is not None:
+        if self.numbers is None:
+            if self.transferred_from is not None:
+                raise RecordError(f"a curve from {self.transferred_from} needs numbers, which its points do not give")
+        else:
             counts, loads = [len(lines) for lines in self.numbers.lines], len(curve_problems.loads(self.blocks_per_sm))
             if counts != [loads, loads]:
                 raise RecordError(f"the numbers of a curve need {loads} lines twice, one per load, got {counts}")
@@ -289,9 +296,8 @@ def line_of(entry: Entry | Rates) -> str:
     if isinstance(entry, Measured):
         ms, ratio = rounded(entry.ms), entry.cublas_ratio
         data |= {"ms": ms, "tflops": rounded(tflops(entry.problem, ms)), "cublas_ratio": ratio and round(ratio, 4)}
-    if data.get("numbers") is None:
-        data.pop("numbers", None)
-    else:  # a straight line is written without a bend
+    data = {key: value for key, value in data.items() if value is not None or key in _NULL}
+    if "numbers" in data:  # a straight line is written without a bend
         data["numbers"][1] = [[line[: 4 if line[2] else 2] for line in lines] for lines in data["numbers"][1]]
     return json.dumps({key: data[key] for key in _ORDER if key in data})
 

@@ -16,6 +16,7 @@ from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import Fit, fit
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.database_entries import GENERIC, Content, Curve, HandPicked, Record
+from fastsgemm.heuristics.transfer import SOURCE, transferred
 from fastsgemm.problem import Problem, format_problem, octaves
 from fastsgemm.progress import warn
 from fastsgemm.rungs import Rung
@@ -57,9 +58,10 @@ device_database = cached(DeviceDatabase)
 class RungDatabase:
     """The records and curves of one rung with sums in any order, or in one.
 
-    They are looked at in three tiers: those of this very device, of its architecture, and of all. In each tier the
-    user's own results come first. The first tier that has curves is the last that is looked at for a record of a
-    problem.
+    They are looked at in four tiers: those of this very device, those of its architecture, curves that are carried over
+    from another architecture, and what holds for all. In each tier the user's own results come first. The first tier
+    that has curves is the last that is looked at for a record of a problem. For one order of summation, that is the
+    first with curves that were measured for it.
     """
 
     def __init__(self, device: DeviceInfo, only: str | None, rung: Rung, in_order: bool) -> None:
@@ -123,11 +125,18 @@ class RungDatabase:
 
     def _tiers(self) -> Iterator[Content]:
         yield from self._of_arch
+        yield self._transferred
         yield self._of_all
 
     @cached_property
     def _of_arch(self) -> tuple[Content, Content]:
         return self._tier(self._device.arch, True), self._tier(self._device.arch, False)
+
+    @cached_property
+    def _transferred(self) -> Content:
+        """The curves that were shipped for the architecture from which others are predicted."""
+        curves = () if self._device.arch == SOURCE else filter(self._suits, database.shipped(SOURCE).curves)
+        return Content(SOURCE, 0, curves=tuple(curves))
 
     @cached_property
     def _of_all(self) -> Content:
@@ -144,6 +153,7 @@ class RungDatabase:
     def _looked_at(self) -> tuple[dict[Problem | None, list[Record]], tuple[Fit, ...]]:
         """The records by problem, of the tiers up to the first that has fits, and these fits."""
         records: dict[Problem | None, list[Record]] = {}
+        found: tuple[Fit, ...] = ()
         for content in self._tiers():
             for record in content.records:
                 if not isinstance(record, HandPicked):
@@ -151,12 +161,23 @@ class RungDatabase:
             # Those that were measured for one order come first.
             ordered = sorted(content.curves, key=lambda curve: self._in_order and curve.config.segment == 0)
             fits = fits_of(curve for curve in ordered if not self._violations(_legal_form(curve.config)))
-            if fits:
-                return records, fits
-        return records, ()
+            for_order = bool(fits) and bool(fits[0].curve.config.segment)
+            if fits and (not found or for_order):
+                found = tuple(self._here(fit, content.arch) for fit in fits)
+            if for_order or (found and not self._in_order):
+                break
+        return records, found
+
+    def _here(self, fit: Fit, arch: str) -> Fit:
+        """Return a fit for this device, of a curve from the file of `arch`."""
+        return fit if fit.curve.device == self._device.name else transferred(fit, self._device, arch)
 
     def _holds(self, entry: Record | Curve, here: bool) -> bool:
-        if entry.rung != self._rung.name or (entry.device == self._device.name) is not here:
+        return (entry.device == self._device.name) is here and self._suits(entry)
+
+    def _suits(self, entry: Record | Curve) -> bool:
+        """Whether an entry is of the rung, and sums in order if that is asked for."""
+        if entry.rung != self._rung.name:
             return False
         return _sums_in_order(entry) if self._in_order else not entry.config.segment
 

@@ -82,6 +82,8 @@ class Explanation:
             return f"fastsgemm tune{which}", "measure times, from which every problem is predicted"
         if chosen.rule == choice.EXACT and self._is_of_this_device:
             return None, "this problem was tuned on this device"
+        if chosen.rule == choice.PREDICTED and not self._is_of_this_device:
+            return "fastsgemm tune --quick", "correct times of another device"
         why = "tune it" if chosen.rule == choice.EXACT else "measure what is predicted here"
         return f"fastsgemm tune --rung {rung.name} --size {format_problem(self.problem)}", why
 
@@ -219,7 +221,10 @@ def _evidence(choice: Choice, device: DeviceInfo) -> str:
     if isinstance(evidence, Record):
         at = "" if evidence.problem is None else f" at {format_problem(evidence.problem)}"
         return f"{evidence.origin} record for {place}{at} ({where}; {evidence.source})"
-    return f"measured times on {place} ({where}; {evidence.source})"
+    if evidence.transferred_from is not None:
+        return f"times on {evidence.transferred_from}, corrected on {place} ({where}; {evidence.source})"
+    of = "" if evidence.device == device.name else ", carried over"
+    return f"measured times on {place}{of} ({where}; {evidence.source})"
 
 
 def explain(

@@ -77,6 +77,8 @@ class Rates(_Part, frozen=True, kw_only=True):
     rung: ClassVar[str] = "fp16x3"
 
     device: Text  # that was measured
+    # The device of other rates, which three times on this device have scaled.
+    transferred_from: Text | None = None
     multiprocessors: Multiprocessors
     times: Times
     split_halves: Positive  # time to split an operand of 16 bits, relative to one of float32

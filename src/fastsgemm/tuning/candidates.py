@@ -11,6 +11,7 @@ from fastsgemm.config import Config
 from fastsgemm.geometry.grid import tiles
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import cost_model, database
+from fastsgemm.heuristics.transfer import SOURCE
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung, find
 from fastsgemm.tuning.spaces import Space
@@ -24,14 +25,23 @@ _FILLED = 2  # blocks per multiprocessor that fill a device
 def of_space(space: Space, shared_limit: int, quick: bool = False) -> list[Config]:
     """Return the configs of a space that are legal on a device; if `quick`, those of a quick run.
 
-    ``generic.json`` lists the configs of a quick run, the most useful first, and some that are tried beside the grid:
-    no refinement leads to most of them, and some break the rules of thumb of the space. The limit is the shared memory
-    that a block may opt in to on the device, in bytes.
+    A quick run tries the configs that have a curve or, of a rung without curves, those that ``generic.json`` lists as
+    ``quick``, the most useful first. The list ``picked`` there has configs to try beside the grid: no refinement leads
+    to most of them, and some break the rules of thumb of the space. The limit is the shared memory that a block may opt
+    in to on the device, in bytes.
     """
-    listed = database.candidates(space.rung, "quick" if quick else "picked")
-    configs = listed if quick else (*listed, *space.configs(database.search_limits()))
+    if quick:
+        configs = with_curves(space.rung) or database.candidates(space.rung, "quick")
+    else:
+        configs = (*database.candidates(space.rung, "picked"), *space.configs(database.search_limits()))
     rung = find(space.rung)
     return [config for config in configs if not rung.violations(config, shared_limit)]
+
+
+def with_curves(rung: str) -> tuple[Config, ...]:
+    """Return the configs whose curves are carried over to any device, the most useful first."""
+    curves = database.shipped(SOURCE).curves
+    return tuple(curve.config for curve in curves if curve.rung == rung and not curve.config.segment)
 
 
 def of_suitable_size(configs: Sequence[Config], problem: Problem, multiprocessors: int) -> list[Config]:

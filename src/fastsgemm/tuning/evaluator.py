@@ -161,9 +161,10 @@ class Evaluator:
         """
         return Timer(self, problem, self._memory.holding(problem))
 
-    def fp16x3_rates(self) -> Rates:
-        """Measure rung 11; see `fastsgemm.tuning.fp16x3`."""
-        return fp16x3.measure(
+    def fp16x3_rates(self, quick: bool = False) -> Rates:
+        """Measure rung 11 or, if `quick`, correct the rates of another device; see `fastsgemm.tuning.fp16x3`."""
+        measure = fp16x3.correct if quick else fp16x3.measure
+        return measure(
             self.device, self.tools, lambda config, problem, split: self.operands(problem).of_tile(config, split)
         )
 

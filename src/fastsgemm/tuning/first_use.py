@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
-from fastsgemm import device, rungs, settings
+from fastsgemm import device, settings
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.heuristics import database, device_database
@@ -31,7 +31,7 @@ def open_device(ordinal: int, stream: Callable[[], int] = lambda: LEGACY_STREAM)
 
     A device is unknown if the database has neither records nor curves of its architecture for the default rungs of
     `sgemm`. While the stream is being captured into a CUDA graph, the device is not tuned; the next call tries again.
-    If tuning fails, one warning is issued and the generic configs are used.
+    If tuning fails, one warning is issued and times are predicted from those of another architecture.
 
     `stream` returns the raw handle of the call's stream. It is called with the device current.
 
@@ -82,16 +82,16 @@ def _tune(gpu: Gpu) -> None:
 
     bar = Bar()
     bar.note(
-        f"fastsgemm: {gpu.name} ({gpu.arch}) is not in the tuning database; tuning rungs "
-        f"{' and '.join(rung.name for rung in rungs.DEFAULTS)} for about {tuner.QUICK_SECONDS:.0f} s, once. "
-        "Set FASTSGEMM_TUNE=off to prevent this."
+        f"fastsgemm: {gpu.name} ({gpu.arch}) is not in the tuning database; timing its kernels for at most "
+        f"{tuner.QUICK_SECONDS:.0f} s, once. Set FASTSGEMM_TUNE=off to prevent this."
     )
     try:
         with tuner.evaluating(gpu) as evaluator, tuner.exclusive_lock(evaluator.device, WAIT_SECONDS):
             database.forget()
             if not device_database.knows(gpu):  # another process may have tuned it in the meantime
-                tuner.run_plan(plan_run(evaluator.device, quick=True), evaluator, bar)
+                outcome = tuner.run_plan(plan_run(evaluator.device, quick=True), evaluator, bar)
+                bar.note(f"fastsgemm: {outcome.improvement if outcome.gain is not None else 'done'}")
     except FastsgemmError as error:
-        warn(f"{gpu.name} could not be tuned, generic configs are used: {error}")
+        warn(f"{gpu.name} could not be tuned, its times are predicted from another device: {error}")
     finally:  # also after Ctrl-C: the next call uses the results so far
         opened[gpu.ordinal] = gpu

@@ -79,6 +79,41 @@ def measure(device: DeviceInfo, tools: Tools, time: Time) -> Rates:
     return _rounded(rates)
 
 
+def correct(device: DeviceInfo, tools: Tools, time: Time) -> Rates:
+    """Return the shipped rates for the architecture of a device, scaled by three times on it.
+
+    They are those of a small product, of a large one whose operands were split before, and of splitting. What is
+    computed is scaled like the second, what is read and written like the third.
+    """
+    shipped = database.rates(device.arch)
+    tile = next(tile for tile in shipped.tiles if tile.serves(_LONG_K, device.shared_limit))
+    *_, large = _problems_of(device, tile, FLOAT32)
+
+    def ratio(problem: Problem) -> float:
+        trans_c = heuristics.orientation(device, problem, tile.config)
+        t = geometry.tiling(tile.config, problem.M, problem.N, problem.K, trans_c, device.multiprocessors)
+        expected = heuristics.predicted_us(shipped, tile, t, problem, _NEITHER, device.multiprocessors)
+        return time(tile.config, problem, _NEITHER) / expected
+
+    once, steps = ratio(_SMALL), ratio(large)
+    rate = _split_rate(shipped, tile, "NN", time) / shipped.times.split_rows_tb_s
+
+    def scaled(part: Rates | Direct) -> tuple[Tile, ...]:
+        return tuple(replace(t, step_us=steps * t.step_us, tile_us=steps * t.tile_us) for t in part.tiles)
+
+    unsplit = {
+        name: Direct(once * part.launch_us, rate * part.read_tb_s, scaled(part))
+        for name in _UNSPLIT if (part := getattr(shipped, name)) is not None
+    }  # fmt: skip
+    factors = {name: rate if name.endswith("_tb_s") else once for name in Times.__struct_fields__} | {"mirrored": 1.0}
+    times = Times(**{name: factors[name] * value for name, value in asdict(shipped.times).items()})
+    corrected = replace(
+        shipped, device=device.name, transferred_from=shipped.device, multiprocessors=device.multiprocessors,
+        times=times, least_gflop=None, tiles=scaled(shipped), **unsplit, **asdict(tools),
+    )  # fmt: skip
+    return _rounded(corrected)
+
+
 def _tiles(
     device: DeviceInfo, tiles: Sequence[Tile], time: Time, first: Tile, dtypes: Dtypes = FLOAT32
 ) -> tuple[float, tuple[Tile, ...]]:

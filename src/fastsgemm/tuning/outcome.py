@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fastsgemm.device import DeviceInfo
+    from fastsgemm.heuristics.curve_fit import Fit
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,10 @@ class Outcome:
         The file in which the results were stored.
     rates : Rates or None
         Of rung 11, if they were measured.
+    transferred : list of Fit
+        What was expected of the configs in `curves`, if these are corrected ones.
+    gain : float or None
+        How many times as fast the corrected curves make the standard set, as they predict it.
     """
 
     device: DeviceInfo
@@ -66,6 +71,8 @@ class Outcome:
     complete: bool = True
     path: Path | None = None
     rates: Rates | None = None
+    transferred: list[Fit] = field(default_factory=list)
+    gain: float | None = None
 
     @property
     def content(self) -> Content:
@@ -90,13 +97,26 @@ class Outcome:
             "stored": self.path and str(self.path),
             "failures": self.failures,
             "curves": len(self.curves),
+            "gain": self.gain,
             "results": [_row(tuned) for tuned in self.tuned],
             "fp16x3": self.rates and _measured(self.rates),
         }
 
     def __str__(self) -> str:
         lines = [*(self._results() if self.tuned else ()), *(self._rates() if self.rates else ())]
+        if self.gain is not None:
+            lines.append(self.improvement)
         return "\n".join([*lines, *([f"stored in {self.path}"] if self.path else [])])
+
+    @property
+    def improvement(self) -> str:
+        """What the corrected curves change, in a line."""
+        assert self.gain is not None
+        of = ", ".join(dict.fromkeys(curve.transferred_from or "" for curve in self.curves))
+        return (
+            f"corrected the times of {len(self.curves)} configs of {of} in {self.seconds:.0f} s: "
+            f"the standard set is predicted to be {self.gain - 1:.1%} faster than without"
+        )
 
     def _rates(self) -> list[str]:
         assert self.rates is not None

@@ -27,21 +27,21 @@ class RunPlan:
     """The plan of a tuning run."""
 
     device: DeviceInfo
-    # The problems that the caller named. If empty, the standard set of each space is tuned and curves are measured.
+    # The problems that the caller named. If empty, the standard set of each space is tuned and curves are measured; a
+    # quick run corrects curves.
     problems: tuple[Problem, ...]
     spaces: tuple[Space, ...]  # of the rungs that are tuned
     quick: bool  # whether only the quick candidates of each space are tried
-    rates: bool = False  # whether the rates of rung 11 are measured, which all problems share
+    rates: bool = False  # whether the rates of rung 11 are measured or corrected, which all problems share
 
     def of(self, space: Space) -> tuple[Problem, ...]:
         """Return the problems that are tuned for the rung of a space.
 
         If several rungs are tuned, each gets only the problems that suit it, and those that `sgemm` does not use by
-        default get no batches. A quick run leaves the batches of the standard set out: compiling more kernels for them
-        would take too much of its time.
+        default get no batches.
         """
         if not self.problems:
-            return tuple(problem for problem in space.problems if problem.batch == 1) if self.quick else space.problems
+            return () if self.corrects(space) else space.problems
         rung = rungs.find(space.rung)
         suited = tuple(
             problem
@@ -49,6 +49,10 @@ class RunPlan:
             if rung.suits(problem.M, problem.N) and (problem.batch == 1 or rung in rungs.DEFAULTS)
         )
         return suited if len(self.spaces) > 1 else self.problems
+
+    def corrects(self, space: Space) -> bool:
+        """Whether curves of the rung of a space are corrected, and no problem is tuned."""
+        return self.quick and not self.problems and rungs.find(space.rung) in rungs.DEFAULTS
 
     @property
     def everything(self) -> list[str]:
@@ -70,13 +74,16 @@ class RunPlan:
 
     def __str__(self) -> str:
         lines = [f"{self.device.name}, {self.device.arch}, {self.device.shared_limit} bytes of shared memory per block"]
-        if self.spaces:
-            many = len(self.everything)
+        many = len(self.everything)
+        if many:
             lines.append(f"{many} problem{'s' * (many != 1)}: " + "  ".join(self.everything))
         for space in self.spaces:
             count = len(of_space(space, self.device.shared_limit, self.quick))
-            lines.append(f"rung {space.rung}: {count} candidates{' of a quick run' if self.quick else ''}")
-        if self.rates:
+            what = "configs, four times of each" if self.corrects(space) else "candidates"
+            lines.append(f"rung {space.rung}: {count} {what}{' of a quick run' if self.quick else ''}")
+        if self.rates and self.quick:
+            lines.append(f"rung {FP16X3}: three times, from which those of all tiles follow")
+        elif self.rates:
             tiles = database.rates(self.device.arch).all_tiles
             lines.append(f"rung {FP16X3}: the times of {len(tiles)} tiles, and the rates of its other kernels")
         return "\n".join(lines)
@@ -109,10 +116,9 @@ def plan_run(
             raise ConfigError(f"rung {FP16X3} is tuned for all problems at once; leave the problems out")
         require_tensor_cores(device_info)
         return RunPlan(device_info, (), (), quick, rates=True)
-    everything = not chosen and rung is None and not quick
-    rates = everything and supported(device_info.arch)
+    rates = not chosen and rung is None and supported(device_info.arch)
     plan = RunPlan(device_info, chosen, _spaces(rung, quick), quick, rates)
-    return replace(plan, spaces=tuple(space for space in plan.spaces if plan.of(space)))
+    return replace(plan, spaces=tuple(space for space in plan.spaces if plan.of(space) or plan.corrects(space)))
 
 
 def _problem(shape: str | Sequence[int] | Problem) -> Problem:

@@ -19,6 +19,7 @@ from fastsgemm.heuristics.database_entries import Curve, points_of
 from fastsgemm.problem import Problem, format_problem, octaves
 from fastsgemm.tuning.calibration import calibrated
 from fastsgemm.tuning.candidates import of_space, of_suitable_size, with_each_split, with_filling_split
+from fastsgemm.tuning.correction import correct_curves
 from fastsgemm.tuning.evaluator import Job, Timer, job_of, largest_job
 from fastsgemm.tuning.outcome import Outcome, Tuned
 from fastsgemm.tuning.plan import RunPlan
@@ -36,12 +37,11 @@ _LONG_TRIES = 8  # how many of them
 _FINALISTS = 4  # configs per problem that must not spill on other operands either
 _MOST_ERROR = 1.1  # largest error that a winner may have, relative to that of cuBLAS on the same operands
 _MANY_CHAINS = 4  # of a sum without partial accumulators
-_CURVE_REPEATS, _QUICK_REPEATS = 7, 3  # measurements of each point of a curve
+_CURVE_REPEATS = 7  # measurements of each point of a curve
 _CALIBRATION_REPEATS = 3  # measurements of each config on each problem of the calibration
 
 # Shares of the remaining time that a phase gets, if there is a budget.
 _ANCHORS, _PROBLEMS, _GRID, _REFINEMENTS = 0.5, 0.7, 0.6, 0.8
-_QUICK_CURVES, _QUICK_KERNELS = 0.9, 0.8  # the curves' share of a rung's time; the compilation's share of that
 
 T = TypeVar("T")
 
@@ -62,12 +62,16 @@ class RungTuning:
         self._search_limits = database.search_limits()
 
     def tune(self) -> None:
-        """Tune every problem of the plan; if it is the standard set, also measure the curves of the cost model."""
+        """Tune every problem of the plan; if it is the standard set, also measure the curves of the cost model.
+
+        A quick run of the standard set corrects curves instead, of the rungs that `sgemm` uses by default.
+        """
         if self._plan.problems:
             self._each(self._problems, lambda problem: self._decide(problem, self._explore(problem)))
+        elif self._plan.corrects(self._space):
+            self._title("curves")
+            correct_curves(self._rung, self._sweep, self._outcome)
         elif self._plan.quick:
-            with self._sweep.within(_QUICK_CURVES):
-                self.measure_curves(self._candidates)
             self._each(self._problems, lambda problem: self._decide(problem, self._candidates))
         else:
             with self._sweep.within(_ANCHORS):
@@ -172,8 +176,6 @@ class RungTuning:
             few = list(dict.fromkeys(map(base_config, self._largest.times)))[:_LONG_TRIES]
         worthy = self._space.worthy(few, problem, self._search_limits) or few
         tried = [divided for config in worthy for divided in self._with_each_split(base_config(config), problem)]
-        if self._plan.quick and not self._plan.problems:  # compiling a few more kernels would leave cores idle
-            tried = [c for c in tried if self._sweep.works(self._job(c, problem))] or tried[:1]
         result = self._search(problem, [*tried, *self._known(problem)], "decide", effort)
         self._outcome.timed[self._rung.name, problem] = result.times
         if result.best is not None and self._decides(result):
@@ -265,15 +267,15 @@ class RungTuning:
         return result
 
     def measure_curves(self, configs: Sequence[Config]) -> None:
-        """Measure the curve of each config and, except in a quick run, calibrate them.
+        """Measure the curve of each config and calibrate them.
 
-        They take the place of those that this very device has. Those of a quick run, or of one whose time is up, do so
-        only if they do not have fewer points.
+        They take the place of those that this very device has; those of a run whose time is up, only if they have more
+        points.
         """
         self._title("curves")
-        others = self._problems if self._plan.quick else self._space.calibration
+        others = self._space.calibration
         curves = self._curves(self._measurable(configs, others))
-        if curves and self._space.calibration and not self._plan.quick:
+        if curves and others:
             self._sweep.progress.begin("calibrate", _CALIBRATION_REPEATS * len(curves) * len(others))
             measure = partial(self._sweep.measure, repeats=_CALIBRATION_REPEATS)
             curves = calibrated(curves, others, measure, self._limit, self._fitted)
@@ -286,7 +288,7 @@ class RungTuning:
         ]
         more = sum(len(c.times) for c in curves) - sum(len(c.times) for c in stored)
         # Where the time is up, the last curves may lack their calibration, so as many points are not enough.
-        if more > 0 or (not late and (more == 0 or not self._plan.quick)):
+        if more > 0 or not late:
             self._outcome.curves += curves
 
     def _measurable(self, configs: Sequence[Config], others: Sequence[Problem]) -> list[CurveProblems]:
@@ -295,12 +297,10 @@ class RungTuning:
         All are compiled in one batch, because that keeps all cores busy. They are ordered by config, so that some
         configs are complete if the time is up before the end.
         """
-        quick, sweep = self._plan.quick, self._sweep
+        sweep = self._sweep
         needed = {config: self._curve_kernels(config) for config in configs}
-        in_use = (self._job(config, p) for p in others if quick for config in self._known(p))
-        needed_jobs = [job for config in configs for job in (*needed[config], *(self._job(config, p) for p in others))]
-        with sweep.within(_QUICK_KERNELS if quick else 1.0):
-            ready = sweep.prepare((*in_use, *needed_jobs), in_order=True)
+        jobs_of_all = (job for config in configs for job in (*needed[config], *(self._job(config, p) for p in others)))
+        ready = sweep.prepare(jobs_of_all, in_order=True)
         measurable = []
         for config, jobs in needed.items():
             if all(ready.get(job, "") is None for job in jobs):
@@ -313,15 +313,14 @@ class RungTuning:
     def _curves(self, measurable: Sequence[CurveProblems]) -> list[Curve]:
         """Return the curves of the configs that no problem fails on, as far as the time allows."""
         sweep = self._sweep
-        repeats = _QUICK_REPEATS if self._plan.quick else _CURVE_REPEATS
-        problems = [curve_problems.problems(self._plan.quick) for curve_problems in measurable]
-        sweep.progress.begin("time", repeats * sum(map(len, problems)))
+        problems = [curve_problems.problems() for curve_problems in measurable]
+        sweep.progress.begin("time", _CURVE_REPEATS * sum(map(len, problems)))
         curves = []
         for curve_problems, problems_of_curve in zip(measurable, problems, strict=True):
             times = [
                 (p, ms)
                 for p in problems_of_curve
-                if (ms := sweep.measure(p, self._rung, curve_problems.config, repeats))
+                if (ms := sweep.measure(p, self._rung, curve_problems.config, _CURVE_REPEATS))
             ]
             if len(times) < len(problems_of_curve):  # the time is up, or the config fails on a problem
                 self._outcome.complete &= not sweep.late
@@ -345,17 +344,17 @@ class RungTuning:
 
         These are the one that spills first, and the one with partial accumulators.
         """
-        problems = problems_of(config, 1, self._plan.device.multiprocessors).problems(self._plan.quick)
+        problems = problems_of(config, 1, self._plan.device.multiprocessors).problems()
         of_curve = [self._job(config, problem) for problem in problems]
         return [*of_curve, largest_job(self._rung, config), *self._resident(config)]
 
     def _resident(self, config: Config) -> list[Job]:
         """Return the kernels that say how many blocks fit on a multiprocessor: as many as of each of them.
 
-        Partial accumulators take registers and shared memory. Their kernel is left out in a quick run, and where slices
-        make so many chains that few problems need it.
+        Partial accumulators take registers and shared memory. Their kernel is left out where slices make so many chains
+        that few problems need it.
         """
         problem = problems_of(config, 1, self._plan.device.multiprocessors).problems()[0]
-        seldom = self._plan.quick or partial_accumulators.chains_of(config) >= _MANY_CHAINS
+        seldom = partial_accumulators.chains_of(config) >= _MANY_CHAINS
         several = None if seldom else partial_accumulators.accumulating(config, self._limit)
         return [self._job(resident, problem) for resident in (config, several) if resident is not None]

@@ -17,6 +17,7 @@ from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.checkpoint import Checkpoint
+from fastsgemm.tuning.correction import predicted_gain
 from fastsgemm.tuning.evaluator import Evaluator
 from fastsgemm.tuning.outcome import Outcome
 from fastsgemm.tuning.plan import RunPlan, plan_run
@@ -53,7 +54,8 @@ def tune(
         The rung to tune. Default: every rung that has a search space; in a quick run and for a batch, the rungs that
         `sgemm` uses by default.
     quick : bool
-        Whether to try only a few good candidates, which takes seconds.
+        Whether to try only a few good candidates on the problems; without problems, to correct the curves and rates of
+        another device by a few times on this one. Either takes seconds.
     budget : float, optional
         Seconds that the run may take. Default: 18 for a quick run, 465 for the standard set, otherwise unlimited.
     device : int or str
@@ -127,20 +129,17 @@ def run_plan(
             bar.note(f"resuming from {checkpoint.found} measurements in {path}")
         sweep = Sweep(evaluator, checkpoint, bar, began + (math.inf if budget is None else budget))
         try:
-            if plan.rates:
-                bar.note("measuring the tiles and rates of rung fp16x3")
-                try:
-                    outcome.rates = evaluator.fp16x3_rates()
-                except DeviceMemoryError as error:
-                    if not plan.spaces:
-                        raise
-                    bar.note(f"rung fp16x3 is left out: {error}")
-                    outcome.failures[str(error)] = 1
+            if plan.rates and not (plan.quick and plan.spaces):
+                _measure_rates(plan, sweep, outcome)
             share = _FIRST_RUNG
             for space in plan.spaces:
                 with sweep.within(1.0 if space is plan.spaces[-1] else share):
                     RungTuning(plan, space, sweep, outcome).tune()
                 share = _NEXT_RUNG
+            if plan.rates and plan.quick and plan.spaces and not sweep.late:  # after what every product needs
+                _measure_rates(plan, sweep, outcome)
+            if outcome.transferred:
+                outcome.gain = predicted_gain(outcome)
         finally:
             bar.end()
             outcome.seconds = evaluator.clock() - began
@@ -148,12 +147,31 @@ def run_plan(
                 outcome.path = database.save(outcome.content)
         if outcome.complete:
             checkpoint.finish()
-    if not outcome.tuned and outcome.rates is None:
-        raise TuningError(f"no problem could be tuned: {_main_failure(outcome.failures)}")
+    if not outcome.tuned and outcome.rates is None and not outcome.curves:
+        raise TuningError(f"nothing was tuned: {_main_failure(outcome)}")
     return outcome
 
 
-def _main_failure(failures: dict[str, int]) -> str:
+def _measure_rates(plan: RunPlan, sweep: Sweep, outcome: Outcome) -> None:
+    """Measure the rates of rung 11. A quick run corrects those of another device, unless this one's were measured."""
+    device = sweep.evaluator.device
+    own = (rates for rates in database.own(device.arch).rates if rates.device == device.name)
+    if plan.quick and any(rates.transferred_from is None for rates in own):
+        return
+    sweep.progress.note("measuring the tiles and rates of rung fp16x3")
+    try:
+        outcome.rates = sweep.evaluator.fp16x3_rates(plan.quick)
+    except DeviceMemoryError as error:
+        if not plan.spaces:
+            raise
+        sweep.progress.note(f"rung fp16x3 is left out: {error}")
+        outcome.failures[str(error)] = 1
+
+
+def _main_failure(outcome: Outcome) -> str:
+    failures = outcome.failures
+    if not failures and outcome.complete:
+        return "its curves and rates were measured in full; fastsgemm tune measures them again"
     if not failures:
         return "the budget was spent before a problem was decided"
     reason = max(failures, key=lambda text: failures[text])
