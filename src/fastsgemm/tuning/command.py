@@ -83,7 +83,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="cuda",
         help="a device of this machine (with --dry-run, any known device), by number or name; default: cuda, the first",
     )
-    parser.add_argument("--quick", action="store_true", help="try only a few good candidates; takes seconds")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="correct the times of another device by a few on this one; of named problems, try a few good configs",
+    )
     parser.add_argument(
         "--budget",
         type=_seconds,
