@@ -189,8 +189,8 @@ def test_few_columns_are_launched_as_few_rows(device, on_device, random):
 
 
 def test_without_a_rung_a_narrow_result_is_rung_10s(device, on_device, random):
-    device.arch = "sm_75"  # of which no times are known
-    for rows, columns, name in ((70, 5, "skinny"), (32, 70, "skinny"), (33, 70, "pipelined")):
+    device.arch, device.multiprocessors = "sm_75", 40
+    for rows, columns, name in ((70, 1, "skinny"), (2, 70, "skinny"), (33, 70, "pipelined")):
         device.compiled.clear()
         A, B = random(rows, 90), random(90, columns)
         result = sgemm(on_device(A), on_device(B))

@@ -49,7 +49,7 @@ def test_it_leaves_a_database_that_is_fit_to_be_shipped(evaluator, data_folder, 
 
 def test_each_config_is_timed_four_times_and_as_the_device_is(unknown):
     outcome = quick_run(unknown)
-    assert len(unknown.compiled) == len(outcome.curves) == 37
+    assert len(outcome.curves) == 37 and len(unknown.compiled) == 2 * 37  # and the largest of each, which spills first
     for curve in outcome.curves:
         assert 2 <= len(curve.times) <= 4  # several are one problem where one block fills an SM, and on rung 10
         assert curve.blocks_per_sm <= unknown.blocks_per_sm(

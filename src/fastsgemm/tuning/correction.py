@@ -17,7 +17,7 @@ from fastsgemm.heuristics.products import Product
 from fastsgemm.heuristics.transfer import corrected, probes, with_blocks
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
-from fastsgemm.tuning.evaluator import Job, job_of
+from fastsgemm.tuning.evaluator import Job, job_of, largest_job
 from fastsgemm.tuning.outcome import Outcome
 from fastsgemm.tuning.portfolio import base_config
 from fastsgemm.tuning.search import Sweep
@@ -38,11 +38,13 @@ def correct_curves(rung: Rung, sweep: Sweep, outcome: Outcome) -> None:
         return
     fits = device_database(device, "shipped").of(rung).fits
     needed = [[job_of(device.arch, rung, fit.curve.config, problem) for problem in probes(fit)] for fit in fits]
+    largest = [largest_job(rung, fit.curve.config) for fit in fits]  # last: they only show which configs spill here
     with sweep.within(_KERNELS):
-        ready = sweep.prepare((job for jobs in needed for job in jobs), in_order=True)
+        ready = sweep.prepare((*(job for jobs in needed for job in jobs), *largest), in_order=True)
     sweep.progress.begin("time", _REPEATS * sum(map(len, needed)))
-    for expected, jobs in zip(fits, needed, strict=True):
-        curve = _corrected(expected, jobs, sweep) if all(ready.get(job, "") is None for job in jobs) else None
+    for expected, jobs, most in zip(fits, needed, largest, strict=True):
+        works = all(ready.get(job, "") is None for job in jobs) and ready.get(most) is None
+        curve = _corrected(expected, jobs, sweep) if works else None
         if curve is not None:
             outcome.curves.append(curve)
             outcome.transferred.append(expected)
