@@ -74,7 +74,7 @@ static_assert(ONE_A || STORE_SCRATCH * 4 <= 16 * 128, "a warp lays what it store
 // The ring of stages, with what device/promoted_wgmma.cuh is compiled for.
 struct Ring : StageRing<STAGES, STAGE, PROMOTE_STAGES> {
     static constexpr int BN = ::BN, STAGE_A = ::STAGE_A;
-    static constexpr int ONE_A = ::ONE_A, ONE_B = ::ONE_B;
+    static constexpr int ONE_A = ::ONE_A, ONE_B = ::ONE_B, EXCHANGED = TRANS_C;
 };
 
 // What a block works on: a tile of C, and a part of K.

@@ -3,7 +3,7 @@
 //
 // Ring is the kernel's StageRing, a group of which has the stages between two promotions, with these
 // constants: BN, columns of a tile; STAGE_A, bytes of A in a stage; and for `multiply` ONE_A and ONE_B, 1
-// where an operand has no lo.
+// where an operand has no lo, and EXCHANGED, 1 where A and B are the caller's B and A.
 #pragma once
 #include "device/split_format.cuh"
 #include "device/stage_ring.cuh"
@@ -33,9 +33,9 @@ template <class Ring>
 __device__ __forceinline__ void multiply_cross(float (&chain)[Ring::BN / 2], unsigned data, int warpgroup,
                                                bool accumulate) {
     const unsigned a = data + warpgroup * 64 * LINE_BYTES<Ring::ONE_A>, b = data + Ring::STAGE_A;
-    if constexpr (!Ring::ONE_A && !Ring::ONE_B) {
-        multiply_stage<Ring>(chain, a + LO, b, accumulate);
-        multiply_stage<Ring>(chain, a, b + LO, true);
+    if constexpr (!Ring::ONE_A && !Ring::ONE_B) {  // first the lo of the caller's A: the bits are the same
+        multiply_stage<Ring>(chain, Ring::EXCHANGED ? a : a + LO, Ring::EXCHANGED ? b + LO : b, accumulate);
+        multiply_stage<Ring>(chain, Ring::EXCHANGED ? a + LO : a, Ring::EXCHANGED ? b : b + LO, true);
     } else if constexpr (!Ring::ONE_A) {
         multiply_stage<Ring>(chain, a + LO, b, accumulate);
     } else if constexpr (!Ring::ONE_B) {

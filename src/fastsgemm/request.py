@@ -47,7 +47,7 @@ class Request(Struct, frozen=True, cache_hash=True):
         """The same request without tensor cores."""
         if not self.tensor_cores:
             return self
-        return Request(symmetric=self.symmetric, gram=self.gram)
+        return Request(batch_invariant=self.batch_invariant, symmetric=self.symmetric, gram=self.gram)
 
     @property
     def replaces_halves(self) -> bool:

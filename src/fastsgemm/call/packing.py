@@ -12,6 +12,7 @@ from fastsgemm.call.plan import Draft, When, Write
 from fastsgemm.geometry.batch import Batch
 from fastsgemm.geometry.layout import ITEM
 from fastsgemm.geometry.matrix import Matrix, Operand
+from fastsgemm.geometry.tensor_map import UNIT
 from fastsgemm.jit.source import HELPERS, helper_spec
 from fastsgemm.problem import DType
 
@@ -20,15 +21,16 @@ _OF_BLOCK = _THREADS * HELPERS["copy_strided"]["ELEMENTS"]  # elements
 _PACK = HELPERS["pack"]
 
 
-def reserve(draft: Draft, operand: Matrix, dtype: DType | None = None) -> Matrix:
+def reserve(draft: Draft, operand: Matrix, dtype: DType | None = None, ld: int | None = None) -> Matrix:
     """Return a place in workspace for a row-major copy of an operand; a matrix that a batch shares has one copy.
 
-    The copy has the operand's type, or another one.
+    The copy has the operand's type, or another one, and is dense, or has this leading dimension.
     """
     dtype = operand.dtype if dtype is None else dtype
     purpose = "packed copies of operands without a unit stride" if dtype is operand.dtype else "float32 copies"
-    size = operand.nbytes // operand.item * dtype.item
-    return operand.copy_at(draft.reserve(size, purpose), dtype)
+    columns = max(1, operand.shape[-1])
+    size = operand.nbytes // operand.item // columns * (columns if ld is None else ld) * dtype.item
+    return operand.copy_at(draft.reserve(size, purpose), dtype, ld)
 
 
 def add_cast(draft: Draft, operand: Matrix, when: When) -> Matrix:
@@ -43,6 +45,19 @@ def add_cast(draft: Draft, operand: Matrix, when: When) -> Matrix:
 def add_packed(draft: Draft, operand: Matrix) -> Matrix:
     """Add the launch that copies an operand to workspace where it is read, and return the copy."""
     copy = reserve(draft, operand)
+    add_copy(draft, operand, copy, When.READS)
+    return copy
+
+
+def add_direct(draft: Draft, operand: Matrix) -> Matrix:
+    """Add the launch that copies 16-bit rows to where tensor copies can read them, and return the copy.
+
+    Its rows begin at multiples of 16 bytes.
+    """
+    columns = operand.shape[-1]
+    ld = -(-columns * operand.item // UNIT) * UNIT // operand.item
+    size = operand.nbytes // columns * ld
+    copy = operand.copy_at(draft.reserve(size, "copies of 16-bit operands whose rows tensor copies cannot read"), ld=ld)
     add_copy(draft, operand, copy, When.READS)
     return copy
 

@@ -11,6 +11,7 @@ from fastsgemm.call import arrays, checks, fp16x3, ieee, packing
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.plan import Draft, Plan, When
 from fastsgemm.device import DeviceTraits
+from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry.batch import DIMENSIONS, merged
 from fastsgemm.geometry.layout import Meta, is_transpose
 from fastsgemm.geometry.matrix import Address, Base, Matrix
@@ -117,20 +118,26 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
         require_batch(prod(extents), "split operands are for")
     if request.tensor_cores and a.shape[-1] == 0:
         request = request.ieee  # nothing is multiplied, so an IEEE kernel writes beta * C
-    in_float32 = written.copy_at(written.address, DType.F32) if written.dtype else written
+    ld, copied = written.shape[-1], written.stored is None or written.dtype > 0
+    if request.tensor_cores and request.batch_invariant:  # the order of additions is that of a row-major C
+        ld, copied = max(ld, 2), copied or written.stored.trans  # type: ignore[union-attr]  # it has a unit stride
+    in_float32 = written.copy_at(written.address, DType.F32, ld) if copied else written
     read_a, read_b, stored = (each.operand for each in (a, b, in_float32))
     if request.gram:
         read_b = read_a.transposed  # of one copy, where A is copied
     choice = choose(draft.traits, request, read_a, read_b, stored, extents)
     splits = choice.tensor_cores and not choice.direct
     split = request.split if splits else (False, False)  # else the arrays themselves are read
+    if choice.direct and request.batch_invariant:
+        a = _with_direct_rows(draft, a)
+        b = a.transposed.named("B") if request.gram else _with_direct_rows(draft, b.transposed).transposed
     if a.stored is None and not split[0]:
         a = packing.add_packed(draft, a)
     if request.gram:
         b = a.transposed.named("B")
     elif b.stored is None and not split[1]:
         b = packing.add_packed(draft, b)
-    c = packing.reserve(draft, written, DType.F32) if written.stored is None or written.dtype else written
+    c = packing.reserve(draft, written, DType.F32, ld) if copied else written
     sym = request.sym if choice.triangle else Sym.WHOLE
     if c is not written and (sym.leaves_one or not source):
         packing.add_copy(draft, written, c, When.ALWAYS if sym.leaves_one else When.BETA)
@@ -141,3 +148,10 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
         ieee.add_product(draft, choice, sym, a, b, c, *source)
     if c is not written:
         packing.add_copy(draft, c, written)
+
+
+def _with_direct_rows(draft: Draft, operand: Matrix) -> Matrix:
+    """Return a 16-bit operand whose rows tensor copies can read: itself, or a copy."""
+    if operand.stored is not None and geometry.has_direct_rows(operand.operand):
+        return operand
+    return packing.add_direct(draft, operand)

@@ -34,6 +34,12 @@ _BARRIER_BYTES = 16  # of the two barriers of a stage
 # must not go past the end of a part. Another multiple of 2 would change the bits of results where K is split.
 _PART = 4
 
+# Steps of k of a part of split operands where the order of summation depends on K alone: so many that adding the parts
+# takes a few percent of a large product, and so few that a product of few rows and a long K has several blocks.
+ORDERED_PART = 8192
+# From this K on, chains of two stages are promoted there, which needs fewer additions.
+ORDERED_LONG = 256
+
 # Bytes of workspace that the two split operands of a product may take together. Larger ones are split in panels.
 # At 32768^3 there are two panels of each operand, and splitting B twice costs 1 % of the time.
 WORKSPACE = 4 << 30
@@ -159,6 +165,16 @@ def tiling(
     return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tile, tiles, works, grid, sym)
 
 
+def in_order(config: TileConfig, K: int) -> TileConfig:
+    """Return the config with the chains and parts of K that depend on K alone; see docs/precision.md."""
+    if isinstance(config, F16DirectConfig):
+        return config.replace(SPLIT_K=1)
+    parts = ceil_div(K, ORDERED_PART)
+    if isinstance(config, Fp16x3MmaConfig):
+        return config.replace(SPLIT_K=parts)
+    return config.replace(SPLIT_K=parts, PROMOTE_STAGES=2 if K >= ORDERED_LONG else 1)
+
+
 def stage_bytes(config: TileConfig, dtypes: Dtypes) -> int:
     """Return the bytes of a stage where A and B, as the kernel takes them, are of operands of these types."""
     return config.STEPS // BLOCK_K * (config.BM * line_bytes(dtypes.a) + config.BN * line_bytes(dtypes.b))
@@ -187,16 +203,23 @@ def is_direct(arch: str, a: Operand, b: Operand, sym: Sym = Sym.WHOLE) -> bool:
 
     Both of one 16-bit type, or bfloat16 and float32 without symmetry.
     """
-    lines, dtypes = (a, b.transposed), Dtypes(a.dtype, b.dtype)
-    if dtypes.a is dtypes.b:
-        known = dtypes.a > 0
-    else:
-        known = {*dtypes} == {DType.BF16, DType.F32} and not sym
+    dtypes = Dtypes(a.dtype, b.dtype)
+    known = takes_as_they_lie(arch, dtypes) or (arch == _DIRECT and {*dtypes} == {DType.BF16, DType.F32} and not sym)
+    return known and has_direct_rows(a) and has_direct_rows(b.transposed)
+
+
+def takes_as_they_lie(arch: str, dtypes: Dtypes) -> bool:
+    """Return whether ``11_half.cu`` multiplies operands of these types, both of one 16-bit type."""
+    return arch == _DIRECT and dtypes.a is dtypes.b and dtypes.a > 0
+
+
+def has_direct_rows(operand: Operand) -> bool:
+    """Return whether ``11_half.cu`` can read the rows of an operand: contiguous, from multiples of 16 bytes on."""
+    ld, item = operand.how.ld, operand.dtype.item
     return (
-        arch == _DIRECT and known
-        and all(not each.how.trans and each.misalignment % UNIT == 0 for each in lines)
-        and all(step * each.dtype.item % UNIT == 0 for each in lines for step in (each.how.ld, *each.steps))
-        and all(each.shape[0] == 1 or 0 < each.how.ld * each.dtype.item <= MOST_STRIDE for each in lines)
+        not operand.how.trans and operand.misalignment % UNIT == 0
+        and all(step * item % UNIT == 0 for step in (ld, *operand.steps))
+        and (operand.shape[0] == 1 or 0 < ld * item <= MOST_STRIDE)
     )  # fmt: skip
 
 

@@ -129,17 +129,18 @@ class Matrix(Struct, frozen=True, gc=False):
         down, right = self.strides[-2:]
         return self._part(first[0] * down + first[1] * right, (*self.shape[:-2], *shape), self.strides)
 
-    def copy_at(self, address: Address, dtype: DType | None = None) -> Matrix:
+    def copy_at(self, address: Address, dtype: DType | None = None, ld: int | None = None) -> Matrix:
         """Return a row-major copy at an address that is a multiple of 16; what the batch repeats is copied once.
 
-        Of its own type, or of another one.
+        Of its own type, or of another one; dense, or with rows that begin `ld` elements apart.
         """
         dtype = self.dtype if dtype is None else dtype
         own = self.distinct.extents
         rows, columns = self.rows_and_columns
-        apart = layout.row_major(own, rows * columns)
+        ld = columns if ld is None else ld
+        apart = layout.row_major(own, rows * ld)
         steps = (0 if extent == 1 else step for extent, step in zip(own, apart, strict=True))
-        return Matrix(address, self.shape, (*steps, columns, 1), 0, f"{self.name} packed", dtype)
+        return Matrix(address, self.shape, (*steps, ld, 1), 0, f"{self.name} packed", dtype)
 
     @property
     def distinct(self) -> Matrix:

@@ -8,14 +8,14 @@ measured, it is the number of operations that decides.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from fastsgemm import rungs
-from fastsgemm.config import F16DirectConfig
+from fastsgemm.config import F16DirectConfig, Fp16x3MmaConfig
 from fastsgemm.device import DeviceInfo, DeviceTraits
 from fastsgemm.errors import ConfigError, DeviceError, ShapeError
 from fastsgemm.geometry import fp16x3 as geometry
@@ -95,7 +95,7 @@ def choose(
     """
     layout = "NT"[a.how.trans] + "NT"[b.how.trans]
     problem = Problem(*c.shape, a.shape[1], layout, math.prod(extents), dtypes=Dtypes(a.dtype, b.dtype))
-    direct = geometry.is_direct(device.arch, a, b, request.sym)
+    direct = _is_direct(device.arch, request, a, b)
     if request.config is not None:
         return _given(device, problem, request, direct)
     tensor, why = _predicted(device, problem, request, direct)
@@ -119,8 +119,38 @@ def _given(device: DeviceInfo, problem: Problem, request: Request, direct: bool)
     config: TileConfig = request.config  # type: ignore[assignment]  # `check_config` saw to it
     if isinstance(config, F16DirectConfig):
         check_half(config, problem, direct)
-    trans_c = not request.sym and orientation(device, problem, config)
-    return Choice(Selection(RUNG, config, GIVEN), trans_c=trans_c, triangle=bool(request.sym))
+    sym = _sym(request, problem)
+    if request.batch_invariant:
+        if direct is not isinstance(config, F16DirectConfig):
+            raise ConfigError(
+                f"batch_invariant=True: {config!r} adds products of {problem.dtypes} in another order than the kernel "
+                f"that is chosen on {device.arch}; leave config out, or name a config of the class of the one that "
+                "explain shows"
+            )
+        config = geometry.in_order(config, problem.K)
+    exchanges = not (request.batch_invariant and isinstance(config, Fp16x3MmaConfig))  # which would change the order
+    trans_c = not sym and exchanges and orientation(device, problem, config)
+    return Choice(Selection(RUNG, config, GIVEN), trans_c=trans_c, triangle=bool(sym))
+
+
+def _is_direct(arch: str, request: Request, a: Operand, b: Operand) -> bool:
+    """Return whether operands are multiplied as they lie, if that is quickest.
+
+    Where the order of summation depends on K alone, their types decide, and rows that cannot be read are copied.
+    """
+    if request.batch_invariant:
+        return geometry.takes_as_they_lie(arch, Dtypes(a.dtype, b.dtype))
+    return geometry.is_direct(arch, a, b, request.sym)
+
+
+def _sym(request: Request, problem: Problem) -> Sym:
+    """Return the part of a symmetric result that is computed.
+
+    Pairs add the products of their lo in an order that is that of A and B. So where the order depends on K alone, an
+    element and the one that mirrors it are computed each by itself.
+    """
+    pairs = not (problem.dtypes.a and problem.dtypes.b)
+    return Sym.WHOLE if request.batch_invariant and pairs and not request.symmetric.leaves_one else request.sym
 
 
 @cached
@@ -133,6 +163,8 @@ def _predicted(device: DeviceInfo, problem: Problem, request: Request, direct: b
     if not supported(arch):
         return None, f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}"
     if problem.batch > MOST_PRODUCTS:
+        if request.batch_invariant:
+            require_batch(problem.batch, "with batch_invariant=True, rung fp16x3 computes")
         return None, f"rung 11 computes a batch of at most {MOST_PRODUCTS} products, this has {problem.batch}"
     rates = database.rates(arch, device.name)
     if not forced and min(tile.least_k for tile in rates.tiles) > problem.K:
@@ -140,7 +172,9 @@ def _predicted(device: DeviceInfo, problem: Problem, request: Request, direct: b
     way = _quickest_way(rates, device, problem, request, direct)
     ms = None if rates.least_gflop is not None else 1e-3 * way.us * problem.batch  # one product after the other
     pick = Selection(RUNG, way.config, PREDICTED, rates, ms)
-    tensor = Choice(pick, ms, trans_c=way.trans_c, triangle=bool(request.sym), tensor_ms=ms)
+    tensor = Choice(pick, ms, trans_c=way.trans_c, triangle=bool(_sym(request, problem)), tensor_ms=ms)
+    if request.batch_invariant:
+        return tensor, "the order of summation is that of rung 11 from this K on, whatever is quicker"
     if forced:
         return tensor, f"rung {RUNG.name} was asked for"
     if rates.least_gflop is None:
@@ -154,7 +188,9 @@ def _quickest_way(rates: Rates, device: DeviceInfo, problem: Problem, request: R
     split = not request.split[0], not request.split[1]
     if request.gram:  # the pairs of one operand are those of the other
         split = all(split), False
-    quickest = partial(_quickest, rates, problem=problem, device=device, sym=request.sym)
+    quickest = partial(
+        _quickest, rates, problem=problem, device=device, sym=_sym(request, problem), in_order=request.batch_invariant
+    )
     unsplit = rates.unsplit(problem.dtypes) if direct else None
     alternatives = [] if unsplit is None else [quickest(unsplit.tiles, split=(False, False))]
     if unsplit is None or unsplit is rates.mixed:  # beside float32, three products as they lie or two of split operands
@@ -220,26 +256,36 @@ def _quickest(
     split: tuple[bool, bool],
     device: DeviceInfo,
     sym: Sym,
+    in_order: bool,
 ) -> _Way:
-    """Return the way of the least predicted time."""
+    """Return the way of the least predicted time; with `in_order`, of those whose sums depend on K alone."""
     least_k = min(tile.least_k for tile in tiles)  # a rung that was asked for takes fewer steps too
     timed = []
     for tile in tiles:
         if not tile.serves(max(problem.K, least_k), device.shared_limit):
             continue
-        for parts in _SPLIT_K:
-            config = tile.config.replace(SPLIT_K=parts)
-            most = _SPLIT_K[-1] if isinstance(config, F16DirectConfig) else rates.most_parts
-            if parts > min(most, max(1, problem.K // _PART_STEPS)):
-                break
+        for config in _in_parts(tile, problem.K, rates.most_parts, in_order):
             for trans_c in (False,) if sym else geometry.orientations(config, problem.dtypes):
                 M, N, K = problem.M, problem.N, problem.K
                 t = geometry.tiling(config, M, N, K, trans_c, device.multiprocessors, sym)
                 us = predicted_us(rates, tile, t, problem, split, device.multiprocessors)
-                timed.append(_Way(us, t.trans_c, parts, config))
+                timed.append(_Way(us, t.trans_c, config.SPLIT_K, config))
     quickest = min(timed, key=_Way.order)
     equal = [way for way in timed if way.us <= _CLOSE * quickest.us and way.parts <= quickest.parts]
     return min(equal, key=lambda way: (-way.area, *way.order()))
+
+
+def _in_parts(tile: Tile, K: int, most_parts: int, in_order: bool) -> Iterator[TileConfig]:
+    """Yield a tile's config with the numbers of parts of K to consider."""
+    config = tile.config
+    if in_order:
+        ordered = geometry.in_order(config, K)
+        if ordered == config.replace(SPLIT_K=ordered.SPLIT_K):  # else its times are those of other chains
+            yield ordered
+        return
+    most = _SPLIT_K[-1] if isinstance(config, F16DirectConfig) else most_parts
+    most = min(most, max(1, K // _PART_STEPS))
+    yield from (config.replace(SPLIT_K=parts) for parts in _SPLIT_K if parts <= most)
 
 
 def predicted_us(
