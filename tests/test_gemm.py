@@ -195,8 +195,8 @@ def test_a_batch_invariant_product_is_one_of_rung_9(device, on_device, random):
 def test_what_cannot_be_batch_invariant_is_refused(device, operands):
     A, B, C = operands
     before = C.values.copy()
-    with pytest.raises(PrecisionError, match="batch_invariant=True needs precision 'ieee', got 'fp16x3'"):
-        sgemm(A, B, C=C, precision="fp16x3", batch_invariant=True)
+    with pytest.raises(PrecisionError, match="rung pipelined computes with precision 'ieee', got 'fp16x3'"):
+        sgemm(A, B, C=C, precision="fp16x3", batch_invariant=True, rung="pipelined")
     with pytest.raises(ConfigError, match="needs rung 9 pipelined or skinny_in_order, got 1 naive"):
         sgemm(A, B, C=C, rung=1, batch_invariant=True)
     sliced = PipelinedConfig(32, 32, 64, 4, 4, 16, 32, 1, SLICED_K=4)

@@ -205,7 +205,6 @@ def test_what_cannot_be_prepared_is_refused(arguments, error, message):
     ("how", "error", "message"),
     [
         ({"precision": "tf32"}, PrecisionError, "got 'tf32'"),
-        ({"precision": "fp16x3", "batch_invariant": True}, PrecisionError, "needs precision 'ieee', got 'fp16x3'"),
         ({"rung": "warptiled", "batch_invariant": True}, ConfigError, "skinny_in_order, got 8 warptiled"),
         ({"rung": "warptiled", "precision": "fp16x3"}, PrecisionError, "computes with precision 'ieee'"),
         ({"split": "B"}, PrecisionError, "split='B' needs precision 'fp16x3', got 'ieee'"),

@@ -58,7 +58,7 @@ def test_one_order_of_summation_is_a_field_of_its_own():
         ({"precision": ["ieee"]}, PrecisionError, "'ieee' or 'fp16x3'"),
         ({"rung": "naive", "precision": "fp16x3"}, PrecisionError, "rung naive computes with"),
         ({"rung": "naive", "batch_invariant": True}, ConfigError, "adds in another order"),
-        ({"precision": "fp16x3", "batch_invariant": True}, PrecisionError, "batch_invariant=True needs"),
+        ({"rung": 9, "precision": "fp16x3", "batch_invariant": True}, PrecisionError, "rung pipelined computes with"),
     ],
     ids=str,
 )

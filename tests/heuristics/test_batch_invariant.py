@@ -1,22 +1,32 @@
 """Which config a problem gets with ``batch_invariant=True``."""
 
+import itertools
 from dataclasses import replace
 
 import entries
 import pytest
 from msgspec import structs
+from msgspec.structs import replace as replace_struct
 
 from fastsgemm import explain, rungs
-from fastsgemm.config import SEGMENT, PipelinedConfig, SkinnyInOrderConfig
+from fastsgemm.config import (
+    SEGMENT,
+    F16DirectConfig,
+    Fp16x3Config,
+    Fp16x3MmaConfig,
+    PipelinedConfig,
+    SkinnyInOrderConfig,
+)
 from fastsgemm.device import DeviceInfo
-from fastsgemm.errors import ConfigError, PrecisionError
+from fastsgemm.errors import ConfigError, ShapeError
 from fastsgemm.geometry import variants
+from fastsgemm.geometry.variants import dense_operands
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.alternatives import Search
 from fastsgemm.heuristics.choice import EXACT, GIVEN, NEAREST, PREDICTED, choose
 from fastsgemm.heuristics.database_entries import Content, points_of
 from fastsgemm.heuristics.device_database import device_database
-from fastsgemm.problem import Problem
+from fastsgemm.problem import DTYPES, LAYOUTS, Problem, as_data
 from fastsgemm.request import Request, resolve
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 232448, 132)
@@ -154,8 +164,59 @@ def test_no_legal_record_is_an_error():
 def test_explain_says_which_config_it_is():
     found = explain(4096, 4096, 4096, device="NVIDIA H200", batch_invariant=True)
     assert found.rung == "pipelined" and "SEGMENT=1024" in str(found)
-    with pytest.raises(PrecisionError, match="batch_invariant=True needs precision 'ieee', got 'fp16x3'"):
-        explain(64, 64, 64, device="sm_90", precision="fp16x3", batch_invariant=True)
+
+
+TENSOR_CORES = resolve(precision="fp16x3", batch_invariant=True)
+
+
+def explained(problem, device="NVIDIA H200"):
+    data = as_data(problem)
+    return explain(**data, device=device, precision="fp16x3", batch_invariant=True)
+
+
+@pytest.mark.parametrize("dtypes", ["f32xf32", "bf16xbf16", "bf16xf32", "bf16xf16"])
+@pytest.mark.parametrize("device", ["NVIDIA H200", "A100", "4090"])
+@pytest.mark.parametrize("K", [32, 255, 256, 8192, 8193, 20000])
+def test_on_tensor_cores_chains_and_parts_depend_on_k_alone(dtypes, device, K):
+    found = set()
+    for M, N, layout, batch in itertools.product((1, 7, 64, 4096), (1, 33, 2048), LAYOUTS, (1, 8)):
+        chosen = explained(Problem(M, N, K, layout, batch, dtypes=DTYPES[dtypes]), device).choice
+        assert chosen.tensor_cores and not chosen.triangle
+        found.add((type(chosen.config), chosen.config.SPLIT_K, getattr(chosen.config, "PROMOTE_STAGES", None)))
+    ((kind, parts, stages),) = found
+    direct = dtypes == "bf16xbf16" and device == "NVIDIA H200"
+    assert kind is (F16DirectConfig if direct else Fp16x3Config if device == "NVIDIA H200" else Fp16x3MmaConfig)
+    assert parts == (1 if direct else -(-K // 8192))
+    assert stages == (None if kind is not Fp16x3Config else 2 if K >= 256 else 1)
+
+
+def test_few_steps_of_k_are_left_to_the_order_of_ieee():
+    for M, batch in ((1, 1), (4096, 1), (1, 5000)):
+        found = explained(Problem(M, 64, 31, batch=batch))
+        assert found.choice.config.segment == SEGMENT and "fewer" not in found.choice.why
+    with pytest.raises(ShapeError, match=r"with batch_invariant=True, rung fp16x3 computes a batch of at most 1024"):
+        explained(Problem(1, 64, 32, batch=1025))
+
+
+def test_a_device_without_tensor_cores_of_this_kind_sums_in_the_order_of_ieee():
+    assert explained(Problem(64, 64, 500), "T4").choice.config.segment == SEGMENT
+
+
+def test_a_config_gets_the_chains_and_the_parts_of_k():
+    given = Fp16x3Config(64, 32, PROMOTE_STAGES=1, STAGES=5, SPLIT_K=3)
+    problem = Problem(64, 64, 10000)
+    chosen = choose(H200, replace_struct(TENSOR_CORES, config=given, rung=rungs.RUNGS[10]), *dense_operands(problem))
+    assert chosen.config == given.replace(PROMOTE_STAGES=2, SPLIT_K=2)
+    halves = replace(problem, layout="NT", dtypes=DTYPES["bf16xbf16"])
+    for config, of in ((given, halves), (F16DirectConfig(), replace(problem, dtypes=DTYPES["bf16xf32"]))):
+        request = replace_struct(TENSOR_CORES, config=config, rung=rungs.RUNGS[10])
+        with pytest.raises(ConfigError, match=r"batch_invariant=True: .* another order|is for operands of"):
+            choose(H200, request, *dense_operands(of))
+
+
+def test_a_symmetric_result_of_pairs_is_computed_as_a_whole():
+    assert not explained(Problem(300, 300, 500, "NT", symmetric=True)).choice.triangle
+    assert explained(Problem(300, 300, 500, "NT", symmetric=True, dtypes=DTYPES["bf16xbf16"])).choice.triangle
 
 
 @pytest.mark.parametrize("rung", ["naive", "warptiled", "skinny"])

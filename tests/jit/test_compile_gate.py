@@ -137,7 +137,9 @@ def test_the_configs_whose_times_are_carried_over_compile_cleanly(arch):
         for config in quick_configs(rung.name):
             if not rung.violations(config, read(arch)["shared_limit"]):
                 spills = (arch, config.BM, config.BN) in SPILLS and rung.name == "pipelined"
-                jobs += [(rung, config, each, arch) for each in (aligned, largest_job(rung, config).variant)[: 2 - spills]]
+                jobs += [
+                    (rung, config, each, arch) for each in (aligned, largest_job(rung, config).variant)[: 2 - spills]
+                ]
     assert len(jobs) > 60 and faults(jobs) == []
 
 

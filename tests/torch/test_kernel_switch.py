@@ -22,7 +22,6 @@ from fastsgemm.errors import (  # noqa: E402
     DeviceError,
     DeviceMemoryError,
     MissingExtraError,
-    PrecisionError,
 )
 from fastsgemm.torch import execution, kernel_switch  # noqa: E402
 
@@ -608,9 +607,12 @@ class TestBatchInvariance:
         assert counted(turned) == {"addmm": 2, "bmm": 2}
         assert "batch-invariant" in repr(turned)
 
-    def test_it_needs_ieee(self):
-        with pytest.raises(PrecisionError, match="batch_invariant=True needs precision 'ieee', got 'fp16x3'"):
-            fastsgemm.torch.enable("fp16x3", batch_invariant=True, device="cpu")
+    def test_on_tensor_cores(self, fresh_machine, monkeypatch):
+        monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+        x, weight = torch.randn(9, 300), torch.randn(6, 300)
+        with enabled("fp16x3", batch_invariant=True):
+            among, alone = (torch.nn.functional.linear(each, weight) for each in (x, x[4:5]))
+        assert torch.equal(among[4:5], alone)
 
     def test_it_needs_a_device(self):
         with (

@@ -215,7 +215,7 @@ UNUSUAL = {
     "no config": lambda A, B, C: sgemm(A, B, C=C, config="large"),
     "unknown rung": lambda A, B, C: sgemm(A, B, C=C, rung=True),
     "unknown precision": lambda A, B, C: sgemm(A, B, C=C, precision=["ieee"]),
-    "fp16x3 and batch-invariant": lambda A, B, C: sgemm(A, B, C=C, precision="fp16x3", batch_invariant=True),
+    "fp16x3 and rung 9": lambda A, B, C: sgemm(A, B, C=C, precision="fp16x3", rung="pipelined"),
     "beta without C": lambda A, B, C: sgemm(A, B, 1.0, 1.0),
     "alpha that is no number": lambda A, B, C: sgemm(A, B, torch.ones(()), C=C),
     "alpha beyond float32": lambda A, B, C: sgemm(A, B, 1e60, C=C),

@@ -162,13 +162,13 @@ def _predicted(device: DeviceInfo, problem: Problem, request: Request, direct: b
     arch, forced = device.arch, request.rung is not None
     if not supported(arch):
         return None, f"the kernels of fp16x3 need sm_{FIRST} or later, this is {arch}"
+    rates = database.rates(arch, device.name)
+    if not forced and min(tile.least_k for tile in rates.tiles) > problem.K:
+        return None, f"so few steps of k err less in IEEE arithmetic: K = {problem.K}"
     if problem.batch > MOST_PRODUCTS:
         if request.batch_invariant:
             require_batch(problem.batch, "with batch_invariant=True, rung fp16x3 computes")
         return None, f"rung 11 computes a batch of at most {MOST_PRODUCTS} products, this has {problem.batch}"
-    rates = database.rates(arch, device.name)
-    if not forced and min(tile.least_k for tile in rates.tiles) > problem.K:
-        return None, f"so few steps of k err less in IEEE arithmetic: K = {problem.K}"
     way = _quickest_way(rates, device, problem, request, direct)
     ms = None if rates.least_gflop is not None else 1e-3 * way.us * problem.batch  # one product after the other
     pick = Selection(RUNG, way.config, PREDICTED, rates, ms)
