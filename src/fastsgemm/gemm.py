@@ -138,8 +138,9 @@ def sgemm(
         accuracy of float32, from tensor cores where they are faster; see Notes.
     batch_invariant : bool
         Each element of the result depends, to the last bit, only on its row of A, its column of B, alpha, beta and its
-        old value: not on M, N, layouts, config or device. ``docs/precision.md`` defines the order of summation.
-        Precision "ieee" only, and rung "pipelined" or "skinny_in_order".
+        old value: not on M, N, layouts or config, nor, with precision "ieee", on the device; with "fp16x3" on its
+        architecture. ``docs/precision.md`` defines both orders of summation. A `rung` must be "pipelined",
+        "skinny_in_order" or "fp16x3".
     symmetric : bool
         The caller knows that A B is symmetric, such as a product of polynomials of one symmetric matrix. One triangle
         is computed and stored twice. Not needed if B is A transposed; see Notes.

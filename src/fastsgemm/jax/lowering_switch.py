@@ -95,7 +95,7 @@ def enable(precision: str = "ieee", batch_invariant: bool = False) -> Switch:
         ``"ieee"`` or ``"fp16x3"``, as in `fastsgemm.sgemm`. With "fp16x3", the algorithms ``BF16_BF16_F32_X9`` and
         ``TF32_TF32_F32_X3`` are replaced, too.
     batch_invariant : bool
-        As in `fastsgemm.sgemm`. Precision "ieee" only.
+        As in `fastsgemm.sgemm`.
 
     Returns
     -------

@@ -251,7 +251,7 @@ def enable(
         ``"ieee"`` or ``"fp16x3"``, as in `fastsgemm.sgemm`.
     batch_invariant : bool
         As in `fastsgemm.sgemm`: a row of the result does not depend on how many other rows there are, nor a product on
-        the batch that it is in. Precision "ieee" only.
+        the batch that it is in.
     only : collection of str, optional
         The operators to replace, from `OPERATORS`. Default: all.
     device : str
