@@ -18,12 +18,8 @@ template <int WIDTH, int STRIDE = 1>
 __device__ __forceinline__ void multiply_add(float *sum, float a, const float *b) {
     if constexpr (WIDTH == 2)
         asm volatile(
-            "{.reg .b64 a, b, sums;\n"
-            "mov.b64 a, {%2, %2};\n"
-            "mov.b64 b, {%3, %4};\n"
-            "mov.b64 sums, {%0, %1};\n"
-            "fma.rn.f32x2 sums, a, b, sums;\n"
-            "mov.b64 {%0, %1}, sums;}"
+            "{.reg .b64 a, b, sums; mov.b64 a, {%2, %2}; mov.b64 b, {%3, %4}; mov.b64 sums, {%0, %1}; "
+            "fma.rn.f32x2 sums, a, b, sums; mov.b64 {%0, %1}, sums;}"
             : "+f"(sum[0]), "+f"(sum[STRIDE])
             : "f"(a), "f"(b[0]), "f"(b[1]));
     else
