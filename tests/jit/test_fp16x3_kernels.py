@@ -113,9 +113,8 @@ def test_the_products_elsewhere_compile_cleanly(arch, reads_source, sym):
     assert faults([(file_of(one), constants, arch) for constants, one in jobs]) == []
 
 
-@pytest.mark.sampled(
-    every=2 * len(ELSEWHERE) + 2
-)  # the first; tests/sim/test_fp16x3.py runs those of sm_80, without clusters
+# A quick run takes the first; tests/sim/test_fp16x3.py runs those of sm_80, without clusters.
+@pytest.mark.sampled(every=2 * len(ELSEWHERE) + 2)
 @pytest.mark.parametrize("arch", architectures.parameters(["sm_90", *ELSEWHERE]))
 @pytest.mark.parametrize("half", [1, 0])
 def test_the_other_kernels_compile_cleanly(half, arch):
