@@ -30,6 +30,7 @@ constexpr int BATCHED = 0;     // 1: the grid has several products, see device/b
 #include "device/batch.cuh"
 #include "device/tile_copy.cuh"
 #include "device/epilogue.cuh"
+#include "device/outer_product.cuh"
 #include "device/raster.cuh"
 #include "device/shared_memory.cuh"
 
@@ -77,9 +78,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #pragma unroll
         for (int i = 0; i < WMITER * TM; ++i)
 #pragma unroll
-            for (int jj = 0; jj < WNITER * TN; ++jj) {
-                const int j = SERPENTINE && i % 2 ? WNITER * TN - 1 - jj : jj;
-                acc[i][j] = __fmaf_rn(a[i], b[j], acc[i][j]);
+            for (int jj = 0; jj < WNITER * TN; jj += FMA_WIDTH) {
+                const int j = SERPENTINE && i % 2 ? WNITER * TN - FMA_WIDTH - jj : jj;
+                multiply_add<FMA_WIDTH>(&acc[i][j], a[i], &b[j]);
             }
     };
     int k0 = 0;

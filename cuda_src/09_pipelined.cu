@@ -130,7 +130,7 @@ __device__ __forceinline__ int main_loop(TwoStages<Traits> &stages, float (&acc)
             stages.issue_before_fragments(k, tiles_left > 1);
             stages.load_fragments((k + AHEAD) % STEPS);
             stages.issue_after_fragments(k, tiles_left > 1);
-            outer_product<ORDER>(acc, stages.a.of_step(k), stages.b.of_step(k));
+            outer_product<ORDER, !IN_LINES_B>(acc, stages.a.of_step(k), stages.b.of_step(k));
         }
         if (!AHEAD) {
             stages.wait();
@@ -153,7 +153,7 @@ __device__ __forceinline__ int main_loop(ManyStages<Traits> &stages, float (&acc
                 stages.release(tiles_left > 0);
             }
             stages.load_fragments((k + AHEAD) % STEPS);
-            outer_product<ORDER>(acc, stages.a.of_step(k), stages.b.of_step(k));
+            outer_product<ORDER, !IN_LINES_B>(acc, stages.a.of_step(k), stages.b.of_step(k));
         }
         if (!AHEAD) {
             stages.wait();
@@ -169,7 +169,7 @@ __device__ __forceinline__ void multiply_end(Stages<Traits> &stages, float (&acc
 #pragma unroll 1
     for (int k = stages.slice; k < steps; k += SLICED_K) {
         stages.load_one_step(SLICED_K);
-        outer_product<ORDER>(acc, stages.a.of_step(0), stages.b.of_step(0));
+        outer_product<ORDER, !IN_LINES_B>(acc, stages.a.of_step(0), stages.b.of_step(0));
     }
 }
 

@@ -45,6 +45,7 @@ constexpr int TYPE_B = 0;   // of the elements of B
 
 #include "device/dependent_launch.cuh"
 #include "device/epilogue.cuh"
+#include "device/outer_product.cuh"
 #include "device/pairwise_sum.cuh"
 #include "device/raster.cuh"
 #include "device/shared_memory.cuh"
@@ -54,6 +55,7 @@ constexpr int TYPE_B = 0;   // of the elements of B
 constexpr int SLICED_K = BK / TK;  // threads that have the same columns and share out k
 constexpr int THREADS = BN / TN * SLICED_K;
 constexpr int PARTIAL_ACCUMULATORS = TK > K_GROUP && BM * TN <= MAX_ALTERNATED ? 2 : 1;  // of a result
+constexpr int ROWS_PER_FMA = BM == 1 ? 1 : FMA_WIDTH;         // neighbours that share an instruction
 constexpr int STORE_C = (TRANS_C ? BM : BN) % 4 ? 1 : VEC_C;  // floats: a tile may be too narrow for VEC
 // rules:begin (tools/write_rules.py writes them)
 static_assert(THREADS == (BN / TN) * (BK / TK), "the host launches as many");
@@ -155,14 +157,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, LEAST_BLOCKS)
 #pragma unroll
                 for (int p = 0; p < TileA::QUAD_STEPS; ++p)
 #pragma unroll
-                    for (int i = 0; i < BM; ++i)
+                    for (int i = 0; i < BM; i += ROWS_PER_FMA)
 #pragma unroll
                         for (int jj = 0; jj < TN; ++jj) {
-                            const int j = i % 2 ? TN - 1 - jj : jj;  // see device/outer_product.cuh
+                            const bool turns = i / ROWS_PER_FMA % 2;  // see device/outer_product.cuh
+                            const int j = turns ? TN - 1 - jj : jj, row = i % TileA::QUAD_ROWS;
                             const float *quad = fragment[i / TileA::QUAD_ROWS];
-                            float &sum = acc[g % PARTIAL_ACCUMULATORS][i][j];
-                            sum = __fmaf_rn(quad[p * TileA::QUAD_ROWS + i % TileA::QUAD_ROWS],
-                                            b.value(g, q + p, j), sum);
+                            float *sum = &acc[g % PARTIAL_ACCUMULATORS][i][j];
+                            multiply_add<ROWS_PER_FMA, TN>(sum, b.value(g, q + p, j),
+                                                           &quad[p * TileA::QUAD_ROWS + row]);
                         }
             }
             if (k_left >= 2 * BK)

@@ -11,8 +11,12 @@ def test_an_architecture_stands_for_a_device_of_it():
 
 
 def test_every_architecture_that_the_package_supports_has_a_device():
-    for arch in ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"):
-        assert known_devices.find(arch).arch == arch
+    blackwell = ("sm_100", "sm_103", "sm_110", "sm_120", "sm_121")
+    for arch in ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", *blackwell):
+        device = known_devices.find(arch)
+        assert device.arch == arch
+        assert device.limits.lanes == (64 if arch in ("sm_75", "sm_80") else 128)
+        assert device.limits.shared == device.shared_limit + device.limits.shared_reserved
 
 
 def test_every_device_that_the_database_has_entries_of_is_known():
@@ -36,6 +40,11 @@ def test_unknown_devices_are_refused_with_those_that_are_known():
         ("geforce rtx 5090", "NVIDIA GeForce RTX 5090"),
         ("A100", "NVIDIA A100-SXM4-40GB"),
         ("t4", "Tesla T4"),
+        ("Orin", "Orin"),
+        ("B300", "NVIDIA B300 SXM6 AC"),
+        ("NVIDIA B300", "NVIDIA B300 SXM6 AC"),
+        ("thor", "NVIDIA Thor"),
+        ("gb10", "NVIDIA GB10"),
         ("sm_90", "NVIDIA H200"),
     ],
 )

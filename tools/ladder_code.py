@@ -55,17 +55,20 @@ PASSAGES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
                 "const int row = warp / (BN / WN) * WM + lane / (WSUBN / TN) * TM;",
                 "const int col = warp % (BN / WN) * WN + lane % (WSUBN / TN) * TN;",
             ),
-            ("float a[WMITER * TM], b[WNITER * TN];", "acc[i][j] = __fmaf_rn(a[i], b[j], acc[i][j]);"),
+            ("float a[WMITER * TM], b[WNITER * TN];", "multiply_add<FMA_WIDTH>(&acc[i][j], a[i], &b[j]);"),
         ),
     ),
     "pipelined": (
         "09_pipelined.cu",
-        (("for (int k = 0; k < STEPS; ++k) {", "outer_product<ORDER>("),),
+        (("for (int k = 0; k < STEPS; ++k) {", "outer_product<ORDER, !IN_LINES_B>("),),
     ),
     "skinny": (
         "10_skinny.cu",
         (
-            ("float &sum = acc[g % PARTIAL_ACCUMULATORS][i][j];", "b.value(g, q + p, j), sum);"),
+            (
+                "float *sum = &acc[g % PARTIAL_ACCUMULATORS][i][j];",
+                "&quad[p * TileA::QUAD_ROWS + row]);",
+            ),
             ("if (k_left >= 2 * BK)", "b.read<false>(g, k_left - BK);"),
         ),
     ),

@@ -6,8 +6,8 @@
     tools/sass.py 512,512,512 --json one.json  and write them to a file
 
 This compiles the kernel with the constants that the tuning database has for the problem on an H200, disassembles it,
-and takes the loop with the most FFMAs, or for rung 11 with the most products of tensor cores. It needs NVRTC and
-nvdisasm, but no device.
+and takes the loop with the most FMAs, or for rung 11 with the most products of tensor cores. With the constants of the
+first problem it does so for every known architecture. It needs NVRTC and nvdisasm, but no device.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from generated import ROOT
 
-from fastsgemm import device, rungs
+from fastsgemm import device, known_devices, rungs
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import variants
@@ -42,7 +42,8 @@ KEPT = ROOT / "docs" / "data" / "sass.json"
 ARCH = "sm_90"
 RUNG = "pipelined"
 TYPICAL = tuple(Problem(4096, 4096, 4096, layout) for layout in LAYOUTS)
-TENSOR = "HGMMA"  # a product of tensor cores, of 64 x BN x 16 FP16 numbers
+FMAS = {"FFMA": 1, "FFMA2": 2}  # that a thread does by one instruction
+TENSOR = {"HGMMA": 1}  # a product of tensor cores, of 64 x BN x 16 FP16 numbers
 COPIES = ("LDG", "LDGSTS", "STS")  # global memory to registers, global to shared memory, registers to shared memory
 
 _INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;")  # the address, then the instruction
@@ -54,7 +55,7 @@ Data = dict[str, Any]
 
 
 class SassError(Exception):
-    """nvdisasm is missing, failed, or printed no loop with an FFMA."""
+    """nvdisasm is missing, failed, or printed no loop with an FMA."""
 
 
 def find_nvdisasm(folders: Iterable[str] = sys.path) -> str:
@@ -101,13 +102,13 @@ def code_of(text: str) -> list[str]:
     return [one[1] for one in matches if one]
 
 
-def main_loop(code: list[str], opcode: str = "FFMA") -> list[str]:
-    """Return the loop with the most FFMAs, or another opcode, from its label to its branch; in a tie, the shorter one.
+def main_loop(code: list[str], work: Mapping[str, int] = FMAS) -> list[str]:
+    """Return the loop that does the most work, FMAs or others, from its label to its branch; in a tie, the shorter one.
 
     Raises
     ------
     SassError
-        No loop has one.
+        No loop does any.
     """
     places = {line[:-1]: place for place, line in enumerate(code) if line.endswith(":")}
     loops: list[list[str]] = [[]]
@@ -115,10 +116,14 @@ def main_loop(code: list[str], opcode: str = "FFMA") -> list[str]:
         branch = _BRANCH.search(line)
         if branch and places.get(branch[1], place) < place:
             loops.append(code[places[branch[1]] : place + 1])
-    best = max(loops, key=lambda loop: (_opcodes(loop)[opcode], -len(loop)))
-    if not _opcodes(best)[opcode]:
-        raise SassError(f"none of {len(loops) - 1} loops has an {opcode}")
+    best = max(loops, key=lambda loop: (_done(_opcodes(loop), work), -len(loop)))
+    if not _done(_opcodes(best), work):
+        raise SassError(f"none of {len(loops) - 1} loops has an {next(iter(work))}")
     return best
+
+
+def _done(opcodes: Counter[str], work: Mapping[str, int]) -> int:
+    return sum(number * opcodes[name] for name, number in work.items())
 
 
 def _instructions(code: list[str]) -> list[str]:
@@ -135,23 +140,25 @@ def count(code: list[str]) -> Data:
     Returns
     -------
     dict
-        ``instructions``, ``ffma``, ``lds`` (loads from shared memory by bits per thread), ``copies`` (by instruction
-        and bits), ``barriers``, ``others`` (by instruction), and ``reuse`` (operands with that flag).
+        ``instructions``, ``ffma`` (FMAs: two for an FFMA2), ``ffma2`` (of the instructions), ``lds`` (loads from shared
+        memory by bits per thread), ``copies`` (by instruction and bits), ``barriers``, ``others`` (by instruction), and
+        ``reuse`` (operands with that flag).
     """
     lines = _instructions(code)
     names = Counter(_name(line.split()[0]) for line in lines)
     kinds: dict[str, Counter[str]] = {kind: Counter() for kind in ("ffma", "lds", "copies", "barriers", "others")}
     for name, number in names.most_common():
         base, _, bits = name.partition(".")
-        if base in ("FFMA", "BAR"):
-            kinds["ffma" if base == "FFMA" else "barriers"][base] += number
+        if base in FMAS or base == "BAR":
+            kinds["ffma" if base in FMAS else "barriers"][base] += number
         elif base == "LDS":
             kinds["lds"][bits] += number
         else:
             kinds["copies" if base in COPIES else "others"][name] += number
     return {
         "instructions": len(lines),
-        "ffma": kinds["ffma"].total(),
+        "ffma": _done(kinds["ffma"], FMAS),
+        "ffma2": kinds["ffma"]["FFMA2"],
         "lds": dict(kinds["lds"]),
         "copies": dict(kinds["copies"]),
         "barriers": kinds["barriers"].total(),
@@ -168,12 +175,12 @@ def _name(opcode: str) -> str:
     return base
 
 
-def look(problem: Problem, nvdisasm: str) -> tuple[Data, list[str]]:
-    """Return the counts of the kernel that a problem gets, and its main loop."""
+def look(problem: Problem, nvdisasm: str, arch: str = ARCH) -> tuple[Data, list[str]]:
+    """Return the counts of the kernel that a problem gets on an H200, compiled for `arch`, and its main loop."""
     choice = choose_config(device_at(ARCH), rungs.find(RUNG), variants.dense_call(problem).problem, only="shipped")
     job = evaluator.job_of(ARCH, choice.rung, choice.config, problem)
     text = source.rung_spec(job.rung, job.config, job.variant).text
-    loop, resources = compiled_loop(text, job.rung.kernel, ARCH, nvdisasm)
+    loop, resources = compiled_loop(text, job.rung.kernel, arch, nvdisasm)
     about = {"problem": format_problem(problem), "layout": problem.layout, "constants": choice.config.constants}
     return about | count(loop) | resources, loop
 
@@ -191,10 +198,10 @@ def look_fp16x3(nvdisasm: str) -> Data:
 
 
 def compiled_loop(
-    text: str, kernel: str, arch: str, nvdisasm: str, opcode: str = "FFMA"
+    text: str, kernel: str, arch: str, nvdisasm: str, work: Mapping[str, int] = FMAS
 ) -> tuple[list[str], dict[str, int]]:
     """Compile a kernel; return its main loop, and the registers and spilled bytes of a thread."""
-    loop = main_loop(code_of(disassemble(nvdisasm, compiler.cubin(text, kernel, arch))), opcode)
+    loop = main_loop(code_of(disassemble(nvdisasm, compiler.cubin(text, kernel, arch))), work)
     report = compiler.report(text, kernel, arch)
     return loop, {"registers": report.registers, "spilled_bytes": report.spill_stores + report.spill_loads}
 
@@ -202,15 +209,21 @@ def compiled_loop(
 def collect(wanted: Sequence[Problem], nvdisasm: str) -> Data:
     """Return the counts of all problems, and the main loop of the first."""
     looked_at = [look(problem, nvdisasm) for problem in wanted]
+    architectures = sorted({*known_devices.known().values()}, key=known_devices.compute_capability)
     return {
         "arch": ARCH,
         "device": device_at(ARCH).name,
         "nvrtc": device.nvrtc_text(),
         "nvdisasm": nvdisasm_version(nvdisasm),
         "rows": [row for row, _ in looked_at],
+        "architectures": {arch: _without_config(look(wanted[0], nvdisasm, arch)[0]) for arch in architectures},
         "loop": looked_at[0][1],
         "fp16x3": look_fp16x3(nvdisasm),
     }
+
+
+def _without_config(row: Data) -> Data:
+    return {name: value for name, value in row.items() if name not in ("problem", "layout", "constants")}
 
 
 def main(arguments: Sequence[str] | None = None, kept: Path = KEPT) -> int:
@@ -233,6 +246,8 @@ def main(arguments: Sequence[str] | None = None, kept: Path = KEPT) -> int:
             f"({row['ffma'] / row['instructions']:.1%}), {row['reuse']} .reuse, {row['registers']} registers, "
             f"{row['spilled_bytes']} bytes spilled"
         )
+    for arch, row in counts["architectures"].items():
+        print(f"{arch}: {row['instructions']} instructions for {row['ffma']} FMAs, {row['ffma2']} of them FFMA2")
     tensor = counts["fp16x3"]
     print(f"rung 11: {tensor['opcodes']}, {tensor['registers']} registers, {tensor['spilled_bytes']} bytes spilled")
     path = options.json or (None if wanted else kept)

@@ -25,6 +25,7 @@ def compute_capability(arch: str) -> int:
 class Limits(Struct, frozen=True):
     """The resources of one SM."""
 
+    lanes: int  # of FP32: the FMAs of threads that it starts in a cycle
     threads: int  # the most that can be resident
     blocks: int  # the most that can be resident
     registers: int

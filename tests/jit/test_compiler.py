@@ -4,10 +4,11 @@ import re
 import subprocess
 import sys
 
+import architectures
 import pytest
 from cuda.bindings import nvrtc
 
-from fastsgemm import device
+from fastsgemm import device, known_devices
 from fastsgemm.config import BlockConfig, ThreadColumnConfig
 from fastsgemm.errors import CompileError, NoNvrtcError
 from fastsgemm.geometry.variants import Variant
@@ -25,22 +26,26 @@ def test_a_cubin_is_an_elf_file_for_the_architecture(arch):
     assert code != compiler.cubin(NAIVE, "naive", "sm_80")
 
 
-@pytest.mark.parametrize(
-    ("arch", "version"), [("sm_75", "8.0"), ("sm_90a", "8.0"), ("sm_100", "8.6"), ("sm_120", "8.7")]
-)
-def test_ptx_is_for_old_drivers_and_is_kept(arch, version, monkeypatch):
+VERSIONS = {
+    "sm_75": "8.0", "sm_90a": "8.0",
+    "sm_100": "8.6", "sm_103": "8.8", "sm_110": "9.0", "sm_120": "8.7", "sm_121": "8.8",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arch", architectures.parameters(VERSIONS))
+def test_ptx_is_for_old_drivers_and_is_kept(arch, monkeypatch):
     code = compiler.ptx(NAIVE, "naive", arch)
     assert re.findall(r"^\.(?:version|target) .*$", code, re.MULTILINE) == [
-        f".version {version}", f".target {arch}"
+        f".version {VERSIONS[arch]}", f".target {arch}"
     ]  # fmt: skip
     monkeypatch.setattr(compiler, "compile_program", None)
     assert compiler.ptx(NAIVE, "naive", arch) == code
 
 
 def test_ptx_of_an_architecture_that_is_not_known_declares_what_nvrtc_says(monkeypatch):
-    text = '.version 9.3\n.target sm_103\n\t.pragma "used_bytes_mask 0xfff0";\n'
+    text = '.version 9.3\n.target sm_130\n\t.pragma "used_bytes_mask 0xfff0";\n'
     monkeypatch.setattr(compiler, "compile_program", lambda *_, **__: compiler.Compiled(b"", "", text))
-    assert compiler.ptx("for a newer device", "newer", "sm_103") == text
+    assert compiler.ptx("for a newer device", "newer", "sm_130") == text
 
 
 def test_ptx_has_no_hint_that_old_drivers_refuse(monkeypatch):
@@ -135,3 +140,17 @@ def test_the_first_compilations_of_a_process_may_be_side_by_side():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("arch", architectures.parameters())
+def test_ptxas_takes_as_many_threads_and_blocks_as_are_known_to_fit_on_an_sm(arch):
+    """It warns of launch bounds that an SM has no room for."""
+    limits = known_devices.find(arch).limits
+
+    def refused(threads, blocks):
+        bounds = f'extern "C" __global__ void __launch_bounds__({threads}, {blocks}) empty() {{}}'
+        options = [f"-arch={arch}", *compiler.reporting()]
+        return "out of range" in compiler.compile_program(bounds, "empty", options).log
+
+    assert not refused(512, limits.threads // 512) and refused(512, limits.threads // 512 + 1)
+    assert not refused(32, limits.blocks) and refused(32, limits.blocks + 1)

@@ -3,9 +3,11 @@
 import os
 from concurrent.futures import ThreadPoolExecutor
 
+import architectures
 import compilations
 import pytest
 
+from fastsgemm import known_devices
 from fastsgemm.geometry.fp16x3 import file_of, ring
 from fastsgemm.geometry.splitting import Side, split_launch
 from fastsgemm.heuristics import database
@@ -96,25 +98,28 @@ def test_the_products_of_16_bit_operands_as_they_lie_have_them_too(number, trans
     assert report.registers * 128 * (consumers + 1) >= 128 * (COPY + consumers * MULTIPLY), (constants, report)
 
 
-VECTORS = {"sm_80": 4, "sm_86": 1, "sm_89": 4, "sm_100": 1, "sm_120": 4}  # floats of a store of C
+ELSEWHERE = [arch for arch in architectures.KNOWN if arch not in ("sm_75", "sm_90")]
+NARROW = ("sm_86", "sm_100", "sm_110")  # stores of C are tried one float at a time
 
 
-@pytest.mark.sampled(every=2 * len(VECTORS))  # the first
+@pytest.mark.sampled(every=2 * len(ELSEWHERE))  # the first
 @pytest.mark.parametrize(("reads_source", "sym"), [(True, 1), (False, 0)])
-@pytest.mark.parametrize(("arch", "vec_c"), VECTORS.items())
-def test_the_products_elsewhere_compile_cleanly(arch, vec_c, reads_source, sym):
+@pytest.mark.parametrize("arch", architectures.parameters(ELSEWHERE))
+def test_the_products_elsewhere_compile_cleanly(arch, reads_source, sym):
+    vec_c = 1 if arch in NARROW else 4
     how = {"TRANS_C": 0, "VEC_C": vec_c, "SOURCE": vec_c if reads_source else 0, "SYM": sym}
     ones = [(0, 0), (1, 0), (0, 1), (1, 1)] if sym == 0 else [(0, 0)]
     jobs = [(one.compiled | how | {"ONE_A": a, "ONE_B": b}, one) for one in tiles(arch) for a, b in ones]
     assert faults([(file_of(one), constants, arch) for constants, one in jobs]) == []
 
 
-@pytest.mark.sampled(every=12)  # the first; tests/sim/test_fp16x3.py runs those of sm_80, without clusters
-@pytest.mark.parametrize("arch", ["sm_90", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120"])
+# A quick run takes the first; tests/sim/test_fp16x3.py runs those of sm_80, without clusters.
+@pytest.mark.sampled(every=2 * len(ELSEWHERE) + 2)
+@pytest.mark.parametrize("arch", architectures.parameters(["sm_90", *ELSEWHERE]))
 @pytest.mark.parametrize("half", [1, 0])
 def test_the_other_kernels_compile_cleanly(half, arch):
     vec = 1 if arch in ("sm_80", "sm_100") else 4
-    limit = 101376 if arch in ("sm_86", "sm_89", "sm_120") else 232448  # bytes of shared memory
+    limit = known_devices.find(arch).shared_limit
     splits = [
         split_launch([Side(*one, 1000) for one in sides], K, int(arch[3:]) >= 90, 100, limit).constants
         for K, sides in (

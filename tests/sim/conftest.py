@@ -101,10 +101,10 @@ def on_sim(fresh_machine, monkeypatch):
 def launch():
     """Launch a kernel whose parameters are all pointers, each to the operand of that name."""
 
-    def go(source, names, operands, grid=1, block=32, shared_bytes=0):
+    def go(source, names, operands, grid=1, block=32, shared_bytes=0, arch="sm_90"):
         regions = {k: v if isinstance(v, Region) else Region(v, write=True) for k, v in operands.items()}
         parameters = ", ".join(f"float* {name}" for name in names)
         text = f'#line 1 "kernel.cu"\nextern "C" __global__ void kernel({parameters}) {{\n{source}\n}}\n'
-        return Machine("sm_90").launch(text, "kernel", grid, block, shared_bytes, list(names), regions)
+        return Machine(arch).launch(text, "kernel", grid, block, shared_bytes, list(names), regions)
 
     return go

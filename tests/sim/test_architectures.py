@@ -8,10 +8,11 @@ run of each shows that the simulated device has them. What ptxas says of a kerne
 
 from dataclasses import replace
 
+import architectures
 import numpy as np
 import pytest
 
-from fastsgemm import resources, rungs
+from fastsgemm import rungs
 from fastsgemm.config import SEGMENT
 from fastsgemm.errors import DeviceError
 from fastsgemm.geometry.batch import Batch
@@ -20,11 +21,7 @@ from fastsgemm.jit import source
 from fastsgemm.rungs import kernel_name
 from fastsgemm.sim import Machine, Region, sgemm
 
-ARCHITECTURES = sorted(
-    {path.stem for path in resources.folder("tuning_db").glob("sm_*.json")}, key=lambda a: int(a[3:])
-)
-QUICK = ("sm_75", "sm_90")
-EVERY = [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in ARCHITECTURES]
+EVERY = architectures.parameters(quick=("sm_75", "sm_90"))
 IEEE = [rung.name for rung in (*rungs.IEEE, rungs.SKINNY_IN_ORDER)]
 FP16X3 = [rung.name for rung in rungs.RUNGS if rung.precision == "fp16x3"]
 TILE = {"BM": 32, "BN": 32, "BK": 8, "TM": 4, "TN": 4}  # small tiles are compiled in a fraction of the time
@@ -48,8 +45,43 @@ def test_every_rung(arch, name, configs):
     assert report.arch == arch and report.spilled == 0
 
 
+# What changes the places of neighbouring columns in registers, and how often two of them share an instruction.
+PAIRED = {
+    "warptiled": ("warptiled", WARP_TILE | {"SERPENTINE": 1}, "NN", 2),
+    "in stages": ("pipelined", WARP_TILE, "NN", 2),
+    "column by column": ("pipelined", WARP_TILE | {"ORDER": 2}, "NT", 2),
+    "strips": ("pipelined", WARP_TILE | {"ORDER": 3, "CP_ASYNC": 2}, "TN", 2),
+    "B in lines": ("pipelined", WARP_TILE | {"BK": 16, "CP_ASYNC": 3}, "NT", 1),
+    "odd columns": ("pipelined", WARP_TILE | {"TM": 16, "TN": 1, "WNITER": 1}, "NN", 1),
+    "rows of rung 10": ("skinny", {"BM": 8}, "NN", 2),
+    "rows of rung 10, B transposed": ("skinny", {"BM": 2}, "NT", 2),
+    "one row of rung 10": ("skinny", {"BM": 1}, "NN", 1),
+}
+
+
+@pytest.mark.parametrize("arch", architectures.parameters(("sm_100", "sm_103"), quick=("sm_100",)))
+@pytest.mark.parametrize(("name", "constants", "layout", "width"), PAIRED.values(), ids=PAIRED)
+def test_two_fmas_by_one_instruction_have_the_same_bits(arch, name, constants, layout, width, configs):
+    draw = np.random.default_rng(1)
+    M = 70 if name != "skinny" else 2 * constants["BM"]
+    A, B, C = (draw.standard_normal(shape).astype(np.float32) for shape in ((M, 37), (37, 69), (M, 69)))
+    A[0, 3], A[M - 1, 5], A[:, 7], B[7] = np.inf, np.nan, 1e-40, 1e3  # and subnormal numbers
+    A, B = (np.asfortranarray(x) if how == "T" else x for x, how in zip((A, B), layout, strict=True))
+    config = replace(configs[name], **constants)
+    results, totals = {}, {}
+    for each in (arch, "sm_90"):
+        results[each], report = sgemm(rungs.find(name), config, A, B, 1.5, -0.5, C.copy(), Machine(each))
+        totals[each] = report.total
+    np.testing.assert_array_equal(results[arch].view(np.uint32), results["sm_90"].view(np.uint32))
+    for total in totals.values():
+        assert (total.fmas, total.thread_fmas) == (totals["sm_90"].fmas, totals["sm_90"].thread_fmas)
+    assert totals["sm_90"].fma_instructions == totals["sm_90"].fmas
+    products = totals[arch].fmas / totals[arch].fma_instructions  # nearly all; the others scale C
+    assert width * 0.9 < products <= width
+
+
 @pytest.mark.sampled(every=4)  # which meets every architecture and every layout
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", architectures.parameters())
 @pytest.mark.parametrize("name", FP16X3)
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 def test_every_rung_of_fp16x3(arch, name, layout):

@@ -31,6 +31,20 @@ def test_fma_on_any_bits(exact_fma, a, b, c):
 
 
 @settings(max_examples=400, deadline=None)
+@given(*[st.lists(bits, min_size=4, max_size=4)] * 3, st.sampled_from([1, 2]))
+@example([0x3F800800] * 4, [0x3F800800] * 4, [0x21800000, 0xA1800000] * 2, 1)  # rounded twice by float64
+def test_an_fma_of_pairs_is_two_fmas(a, b, c, scalars):
+    """Registers have two floats each; one of the operands may be the same for all lanes."""
+    a, b, c = (np.array(x, np.uint32) for x in (a, b, c))
+    a = a[: 2 * scalars]
+    with np.errstate(all="ignore"):
+        found = arithmetic.fma_of_pairs(*(x.view(np.uint64) for x in (a, b, c)))
+        expected = arithmetic.fma(*(x.view(np.float32) for x in (np.resize(a, 4), b, c)))
+    assert found.dtype == np.uint64
+    np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+
+
+@settings(max_examples=400, deadline=None)
 @given(near_one, near_one, st.integers(-50, 50), st.integers(0, 2**23 - 1), signs)
 def test_fma_of_overlapping_sizes(exact_fma, a, b, exponent, fraction, sign):
     c = ((127 + exponent) << 23) | fraction | sign

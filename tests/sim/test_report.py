@@ -38,3 +38,21 @@ def test_a_guarded_fma_counts_the_threads_that_did_it(launch):
     report = launch(source, "C", {"C": out}, block=64)
     assert (report.total.fmas, report.total.thread_fmas) == (2, 10)
     np.testing.assert_array_equal(out, np.where(np.arange(64) < 10, 2, 1))
+
+
+def test_an_fma_of_pairs_is_one_instruction_and_two_fmas(launch):
+    source = (
+        "const int t = threadIdx.x;\n"
+        "float x = C[t], y = C[t + 64];\n"
+        'asm volatile("{ .reg .b64 p, q; .reg .pred few; setp.lt.s32 few, %2, 10;"'
+        '"mov.b64 p, {%0, %1}; mov.b64 q, {%1, %1}; @few fma.rn.f32x2 p, p, q, q; mov.b64 {%0, %1}, p; }"'
+        ' : "+f"(x), "+f"(y) : "r"(t));\n'
+        "C[t] = x, C[t + 64] = y;"
+    )
+    out = np.repeat(np.array([2, 3], np.float32), 64)
+    total = launch(source, "C", {"C": out}, block=64, arch="sm_100").total
+    moves = source.replace("; @few", "; mov.b64 q, {%1, %1}; mov.b64 {%0, %1}, p; @few")
+    more = launch(moves, "C", {"C": out.copy()}, block=64, arch="sm_100").total
+    assert more.instructions == total.instructions  # to take two registers as a pair is no instruction
+    assert (total.fma_instructions, total.fmas, total.thread_fmas) == (2, 4, 20)
+    np.testing.assert_array_equal(out, [9] * 10 + [2] * 54 + [12] * 10 + [3] * 54)

@@ -64,12 +64,12 @@ HOPPER = (
 def test_an_architecture_was_measured_where_some_data_has_its_device():
     none = headline.texts({})
     assert none["headline"] == none["headline-table"] == NOT_MEASURED
-    assert none["supported"].count("| no device |") == 7
+    assert none["supported"].count("| no device |") == 11
     order = {"cost": X, "proof": X | {"date": "2025-01-01"}}
     data = {"symmetric": H100 | {"sizes": [], "random": []}, "order": order}
     text = headline.texts(data)["supported"]
     assert HOPPER in text
-    assert text.count("| no device |") == 6
+    assert text.count("| no device |") == 10
 
 
 def test_a_device_of_an_unknown_architecture_is_refused():

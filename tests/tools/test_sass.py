@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import architectures
 import compilations
 import pytest
 
@@ -84,6 +85,15 @@ def test_of_two_loops_with_as_many_ffmas_the_inner_one():
     assert loop[0] == ".L_x_2:" and len(loop) == 4
 
 
+def test_an_ffma2_is_two_fmas():
+    loop = ["FFMA2 R2, R4.F32, R6.reuse.F32x2.HI_LO, R2.F32x2.HI_LO"] * 2
+    longer = ["FFMA R1, R2, R3, R1"] * 3
+    code = [".L_x_0:", *longer, "@P0 BRA `(.L_x_0)", ".L_x_1:", *loop, "@P0 BRA `(.L_x_1)"]
+    counted = sass.count(sass.main_loop(code))
+    assert (counted["instructions"], counted["ffma"], counted["ffma2"]) == (3, 4, 2)
+    assert (counted["others"], counted["reuse"]) == ({"BRA": 1}, 2)
+
+
 def test_code_without_a_loop_of_ffmas_is_refused():
     with pytest.raises(sass.SassError, match="none of 1 loops has an FFMA"):
         sass.main_loop([".L_x_0:", "NOP", "BRA `(.L_x_0)", "FFMA R1, R2, R3, R1"])
@@ -93,6 +103,7 @@ def test_what_is_counted():
     assert sass.count(sass.main_loop(sass.code_of(SASS))) == {
         "instructions": 15,
         "ffma": 3,
+        "ffma2": 0,
         "lds": {"128": 2, "64": 1, "32": 1},
         "copies": {"LDG.128": 1, "LDGSTS.128": 1, "STS.32": 1},
         "barriers": 1,
@@ -147,6 +158,7 @@ def fake_nvdisasm(folder, code=0):
 def test_what_is_kept_of_a_problem(tmp_path, monkeypatch):
     monkeypatch.setattr(sass, "find_nvdisasm", lambda: fake_nvdisasm(tmp_path))
     monkeypatch.setattr(sass.compiler, "report", compilations.report)
+    monkeypatch.setattr(sass.known_devices, "known", lambda: {"NVIDIA B200": "sm_100", "NVIDIA H200": "sm_90"})
     kept = tmp_path / "sass.json"
     assert sass.main(["1024,512,256,TN"], kept=kept) == 0
     assert not kept.exists()  # only the usual problems are on the page
@@ -157,6 +169,9 @@ def test_what_is_kept_of_a_problem(tmp_path, monkeypatch):
     (row,) = found["rows"]
     assert row["problem"] == "1024,512,256,TN" and row["ffma"] == 3
     assert row["registers"] > 64 and row["spilled_bytes"] == 0  # of the real compilation
+    assert [*found["architectures"]] == ["sm_90", "sm_100"]
+    assert row | found["architectures"]["sm_90"] == row
+    assert found["architectures"]["sm_100"]["ffma"] == 3
     tensor = found["fp16x3"]
     assert tensor["arch"] == "sm_90a" and tensor["opcodes"]["HGMMA"] == 1 and tensor["registers"] == 168
 
@@ -180,6 +195,13 @@ def test_the_page_has_every_layout_with_the_shipped_constants(kept, data_folder)
         problem = variants.dense_call(parse(row["problem"])).problem
         shipped = choose_config(device_at(kept["arch"]), rungs.find(sass.RUNG), problem).config
         assert row["constants"] == shipped.constants, f"{row['problem']}: run make sass"
+
+
+def test_the_page_has_every_architecture(kept):
+    assert [*kept["architectures"]] == architectures.KNOWN
+    for arch, row in kept["architectures"].items():
+        assert row["ffma"] == kept["rows"][0]["ffma"] and row["spilled_bytes"] == 0
+        assert row["ffma2"] == (row["ffma"] // 2 if arch in ("sm_100", "sm_103") else 0)
 
 
 def test_the_page_counts_the_loop_that_it_shows(kept):

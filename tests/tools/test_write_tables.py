@@ -279,20 +279,15 @@ CONFIG = PipelinedConfig(64, 128, 8, 8, 4, 32, 64, 1)
 
 
 def made_up_sass():
+    counts = {"instructions": 80, "ffma": 70, "ffma2": 0, "barriers": 1, "registers": 140, "spilled_bytes": 0}
+    counts |= {"lds": {"128": 4}, "copies": {"STS.32": 2, "LDG.128": 1}, "others": {"MOV": 1, "BRA": 1}, "reuse": 60}
     rows = [
-        {
-            "problem": problem,
-            "layout": layout,
-            "constants": CONFIG.constants,
-            "instructions": 80,
-            "ffma": 70,
-            "barriers": 1,
-        }
-        | {"lds": {"128": 4}, "copies": {"STS.32": 2, "LDG.128": 1}, "others": {"MOV": 1, "BRA": 1}, "reuse": 60}
-        | {"registers": 140, "spilled_bytes": 0}
+        {"problem": problem, "layout": layout, "constants": CONFIG.constants} | counts
         for problem, layout in (("4096,4096,4096", "NN"), ("4096,4096,4096,TN", "TN"))
     ]
-    return {"arch": "sm_90", "device": "NVIDIA X", "nvrtc": "13.5", "nvdisasm": "13.1", "rows": rows}
+    by_arch = {"sm_90": counts, "sm_100": counts | {"instructions": 46, "ffma2": 34}}
+    about = {"arch": "sm_90", "device": "NVIDIA X", "nvrtc": "13.5", "nvdisasm": "13.1"}
+    return about | {"rows": rows, "architectures": by_arch}
 
 
 def made_up_ncu(*metrics):
@@ -323,6 +318,15 @@ def test_the_machine_code_is_counted(checkout, sass_page):
     assert "| 4096,4096,4096,TN | 70 | 87.5 | 4 LDS.128 | 2 STS.32, 1 LDG.128 | 1 | 2 | 60 | 140 |" in text
     assert "spilled" not in text
     assert tables.main(["--check"], root=checkout) == 0
+
+
+def test_the_machine_code_of_each_architecture_is_counted_per_fma(checkout, sass_page):
+    (checkout / "docs" / "data" / "sass.json").write_text(json.dumps(made_up_sass()))
+    sass_page.write_text("<!-- sass-architectures:begin -->\n<!-- sass-architectures:end -->\n")
+    assert tables.main([], root=checkout) == 0
+    text = sass_page.read_text()
+    assert "| sm_90 | 1.000 | 0.000 | 0.057 | 0.086 | 1.143 | 140 |" in text
+    assert "| sm_100 | 0.029 | 0.486 | 0.057 | 0.086 | 0.657 | 140 |" in text
 
 
 def test_the_machine_code_of_rung_11_is_counted(checkout, sass_page):

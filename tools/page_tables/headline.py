@@ -12,8 +12,8 @@ from page_tables.pytorch import step_times
 from page_tables.runs import OF_SEVERAL, Data, Stored, runs
 
 _GENERATIONS = {
-    "sm_75": "Turing", "sm_80": "Ampere", "sm_86": "Ampere", "sm_89": "Ada", "sm_90": "Hopper",
-    "sm_100": "Blackwell", "sm_120": "Blackwell",
+    "sm_75": "Turing", "sm_80": "Ampere", "sm_86": "Ampere", "sm_87": "Ampere", "sm_89": "Ada", "sm_90": "Hopper",
+    "sm_100": "Blackwell", "sm_103": "Blackwell", "sm_110": "Blackwell", "sm_120": "Blackwell", "sm_121": "Blackwell",
 }  # fmt: skip
 _SIZES = {"launch-bound": "small", "memory-bound": "memory-bound", "compute-bound": "compute-bound"}  # of the table
 _HEADS = ("problems", "number", "compared with", "mean speed", "slower on", "slowest", "device and date")

@@ -17,6 +17,7 @@ PIPE = "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"
 TENSOR_PIPE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
 ISSUE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
 _SASS = ("problem", "FFMA", "share, %", "loads", "copies", "barriers", "others", "`.reuse`", "registers")
+_BY_ARCHITECTURE = ("architecture", "FFMA", "FFMA2", "loads", "all others", "instructions per FMA", "registers")
 _METRICS = {"FMA": ("pipe_fma", PIPE), "tensor": ("pipe_tensor", TENSOR_PIPE)}  # by pipe: part of names, the preferred
 
 
@@ -26,6 +27,7 @@ def texts(data: Stored) -> dict[str, str]:
     tensor = sass and sass.get("fp16x3")
     return {
         "sass": _sass(sass) if sass else NOT_DISASSEMBLED,
+        "sass-architectures": _architectures(sass) if sass else NOT_DISASSEMBLED,
         "sass-fp16x3": _fp16x3(tensor) if tensor else NOT_DISASSEMBLED,
         "ncu-pipe": _pipes(ncu) if ncu else NOT_PROFILED,
     }
@@ -44,6 +46,20 @@ def _counted(row: Data) -> tuple[object, ...]:
     spilled = f", {row['spilled_bytes']} bytes spilled" if row["spilled_bytes"] else ""
     counts = (row["ffma"], share, loads, copies, row["barriers"], others, row["reuse"])
     return f"{M},{N},{K},{row['layout']}", *counts, f"{row['registers']}{spilled}"
+
+
+def _architectures(sass: Data) -> str:
+    """Return the counts of the first problem's kernel on every architecture, each relative to the FMAs."""
+    return table(_BY_ARCHITECTURE, (_per_fma(arch, row) for arch, row in sass["architectures"].items()))
+
+
+def _per_fma(arch: str, row: Data) -> tuple[object, ...]:
+    ffma2, loads, fmas = row["ffma2"], sum(row["lds"].values()), row["ffma"]
+    ffma = fmas - 2 * ffma2
+    others = row["instructions"] - ffma - ffma2 - loads
+    counts = (ffma, ffma2, loads, others, row["instructions"])
+    spilled = f", {row['spilled_bytes']} bytes spilled" if row["spilled_bytes"] else ""
+    return arch, *(f"{number / fmas:.3f}" for number in counts), f"{row['registers']}{spilled}"
 
 
 def _numbers(counts: Mapping[str, int]) -> str:

@@ -26,7 +26,7 @@ _locks = Locks(256)
 
 _HINT = re.compile(r'^[ \t]*\.pragma "used_bytes_mask .*\n', re.MULTILINE)
 _PTX_VERSION = re.compile(r"^\.version .*$", re.MULTILINE)
-_OLDEST_PTX = {100: "8.6", 120: "8.7"}  # by architecture, from sm_100 on; 8.0 for older ones
+_OLDEST_PTX = {100: "8.6", 103: "8.8", 110: "9.0", 120: "8.7", 121: "8.8"}  # from sm_100 on; 8.0 before
 _CACHING = (12, 9)  # the first NVRTC with a cache of its own, whose hits come without a report
 
 

@@ -28,7 +28,8 @@ class CountedRow:
     stores_c: GlobalTraffic
     shared_loads: SharedTraffic
     shared_stores: SharedTraffic
-    instructions: int  # as in `fastsgemm.sim.report.Activity`; so are the next two
+    instructions: int  # as in `fastsgemm.sim.report.Activity`; so are the next three
+    fma_instructions: int
     fmas: int
     thread_fmas: int
     barriers: float  # barriers that each block passes
@@ -61,7 +62,7 @@ class CountedRow:
     @property
     def others_per_fma(self) -> float:
         """Other PTX instructions per FMA; 0 without FMAs."""
-        return (self.instructions - self.fmas) / self.fmas if self.fmas else 0.0
+        return (self.instructions - self.fma_instructions) / self.fmas if self.fmas else 0.0
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,7 @@ def _row(constants: Constants, report: Report, error: float, mismatch: str | Non
         shared_loads=total.shared_loads,
         shared_stores=total.shared_stores,
         instructions=total.instructions,
+        fma_instructions=total.fma_instructions,
         fmas=total.fmas,
         thread_fmas=total.thread_fmas,
         barriers=total.barriers / report.grid,

@@ -216,6 +216,7 @@ def _float_operations() -> dict[str, Operation]:
     two, three = ("f32", "f32"), ("f32", "f32", "f32")
     return {
         "fma.rn.f32": Operation(three, "f32", arithmetic.fma),
+        "fma.rn.f32x2": Operation(("b64", "b64", "b64"), "b64", arithmetic.fma_of_pairs),
         "mul.f32": Operation(two, "f32", arithmetic.mul),
         "mul.rn.f32": Operation(two, "f32", arithmetic.mul),
         "add.f32": Operation(two, "f32", arithmetic.add),

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+Pairs = NDArray[np.uint64]  # of floats, the first one in the low bits
 
 NAN = np.uint32(0x7FFFFFFF)  # what an operation of the device gives for every NaN
 _LOW = np.uint64(0x1FFFFFFF)  # bits of a double's mantissa beyond those of a float
@@ -38,6 +39,12 @@ def fma(a: Floats, b: Floats, c: Floats) -> Floats:
         addend = np.broadcast_to(c, total.shape)[where].astype(np.float64)
         total[where] = _to_odd(product[where] if product.shape == total.shape else product, addend, total[where])
     return canonical(total.astype(np.float32))
+
+
+def fma_of_pairs(a: Pairs, b: Pairs, c: Pairs) -> Pairs:
+    """Return a * b + c for both floats of each register of 64 bits."""
+    floats = [np.ascontiguousarray(x).view(np.float32) for x in np.broadcast_arrays(a, b, c)]
+    return fma(*floats).view(np.uint64)
 
 
 def _to_odd(a: NDArray[Any], b: NDArray[Any], total: NDArray[Any]) -> NDArray[Any]:

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from fastsgemm.jit.compiler import Report as Resources
 from fastsgemm.known_devices import Limits
+from fastsgemm.sim import vectors
 from fastsgemm.sim.counters import Counters, GlobalTraffic, SharedTraffic
 from fastsgemm.sim.occupancy import Occupancy, occupancy
 from fastsgemm.sim.ptx import Instruction, SourceLine
@@ -28,9 +29,11 @@ class Activity:
     shared_loads, shared_stores : SharedTraffic
         Atomics, and what asynchronous copies write, count as stores.
     instructions : int
-        All that warps issued.
+        All that warps issued, without the ``mov`` that take two registers as a pair: none in machine code.
+    fma_instructions : int
+        Those of them that do FMAs.
     fmas : int
-        FMAs that warps issued.
+        FMAs that warps issued: two for an instruction such as ``fma.rn.f32x2``.
     thread_fmas : int
         FMAs that threads executed.
     barriers : float
@@ -44,6 +47,7 @@ class Activity:
     shared_loads: SharedTraffic = field(default_factory=SharedTraffic)
     shared_stores: SharedTraffic = field(default_factory=SharedTraffic)
     instructions: int = 0
+    fma_instructions: int = 0
     fmas: int = 0
     thread_fmas: int = 0
     barriers: float = 0
@@ -121,11 +125,14 @@ def activities(
 def _add(
     activity: Activity, index: int, instruction: Instruction, counters: Counters, warps: int, blocks: float
 ) -> None:
-    activity.instructions += warps
+    if not (instruction.opcode == "mov.b64" and vectors.packs(instruction)):
+        activity.instructions += warps
     activity.divergent_branches += int(counters.divergent[index])
     if instruction.opcode.startswith("fma."):
-        activity.fmas += warps
-        activity.thread_fmas += int(counters.lanes[index])
+        fmas = 2 if instruction.opcode.endswith("x2") else 1
+        activity.fma_instructions += warps
+        activity.fmas += fmas * warps
+        activity.thread_fmas += fmas * int(counters.lanes[index])
     if _BARRIER.match(instruction.opcode):
         activity.barriers += blocks
     if index in counters.shared:
