@@ -33,7 +33,6 @@ class Limits(Struct, frozen=True):
     shared_limit: int  # shared memory that a block may opt in to, in bytes
     shared_reserved: int  # shared memory that the system reserves for each block, in bytes
     shared_step: int  # granularity in which shared memory is allocated to a block, in bytes
-    lanes: int  # FP32 lanes, each of which does one FMA in a cycle
 
     def blocks_of(self, threads: int, shared_bytes: int) -> int:
         """Return how many such blocks are resident at a time, as far as threads and shared memory allow."""

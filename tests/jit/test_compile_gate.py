@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 from quick_configs import quick_configs
 
-from fastsgemm import resources, rungs
+from fastsgemm import known_devices, resources, rungs
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import source
 from fastsgemm.jit.compiler import Compiled, Report
@@ -140,7 +140,7 @@ def test_the_configs_whose_times_are_carried_over_compile_cleanly(arch):
     jobs, aligned = [], Variant(vec_a=4, vec_b=4, vec_c=4)
     for rung in rungs.DEFAULTS:
         for config in quick_configs(rung.name):
-            if not rung.violations(config, read(arch)["shared_limit"]):
+            if not rung.violations(config, known_devices.limits_of(arch).shared_limit):
                 spills = (arch, config.BM, config.BN) in SPILLS and rung.name == "pipelined"
                 jobs += [
                     (rung, config, each, arch) for each in (aligned, largest_job(rung, config).variant)[: 2 - spills]
