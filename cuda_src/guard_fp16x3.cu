@@ -268,8 +268,9 @@ __device__ __forceinline__ void compute_dense(const Problem &p, const Block &blo
             const float sum = stage[e / SIDE * PITCH + column];
             store_element(p, m, n, [&](float *c, const float *old) {
                 *c = epilogue(p.alpha, sum, p.beta, old);
+                if constexpr (!SOURCE && SYM != 1)  // else there is one part
 #pragma unroll 1
-                for (int part = 1; part < p.parts; ++part) c[part * p.part_stride] = 0.0f;
+                    for (int part = 1; part < p.parts; ++part) c[part * p.part_stride] = 0.0f;
             });
         }
     }

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fastsgemm import Fp16x3Config, sgemm, split
+from fastsgemm import Fp16x3Config, sgemm
 from fastsgemm.config import F16DirectConfig, Fp16x3MmaConfig
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.heuristics.fp16x3_rates import kinds_of
@@ -39,14 +39,14 @@ def same(found, expected):
 
 @pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("device", ["NVIDIA H200", "NVIDIA A100-SXM4-40GB"], indirect=True)
-@pytest.mark.parametrize("K", [40, 300])
+@pytest.mark.parametrize("K", [40, 260])
 @pytest.mark.parametrize(("of_a", "of_b"), [("f32", "f32"), ("f16", "f16"), ("f16", "f32"), ("f32", "f16")])
 def test_rows_and_columns_have_their_bits_alone_and_among_others(random, of_a, of_b, K):
     A, B = operands(random, 20, 6, K, of_a, of_b)
     whole = sgemm(A, B, **HOW)
     assert np.isfinite(whole[5:]).all()
-    for rows, lay_a, lay_b in (([2, 3], "F", "C"), ([4], "C", "F"), (range(1, 19), "C", "F")):
-        same(sgemm(A[[*rows]].copy(lay_a), B.copy(lay_b), **HOW), whole[[*rows]])
+    for rows, lay_a, lay_b in (([2, 3], "F", "C"), ([4], "C", "F"), ([*range(1, 19)], "C", "F")):
+        same(sgemm(A[rows].copy(lay_a), B.copy(lay_b), **HOW), whole[rows])
     same(sgemm(A, B[:, 1:2].copy(), **HOW), whole[:, 1:2])
     same(sgemm(np.stack([A[:5], A[5:10]]), B, **HOW).reshape(10, 6), whole[:10])
     column_major = np.zeros_like(whole, order="F")
@@ -84,16 +84,9 @@ def test_parts_of_k_are_those_of_a_row_alone(random, monkeypatch):
         same(sgemm(A[row : row + 1], B, **HOW), whole[row : row + 1])
 
 
-@pytest.mark.parametrize("side", ["A", "B"])
-def test_an_operand_that_was_split_before_has_the_same_bits(random, side):
-    A, B = operands(random, 9, 6, 100)
-    given = (split(A, "A"), B) if side == "A" else (A, split(B))
-    same(sgemm(*given, **HOW), sgemm(A, B, **HOW))
-
-
 @pytest.mark.parametrize("dtype", TYPES)
 def test_a_gram_product_is_that_of_two_operands(random, dtype):
-    A = operands(random, 14, 1, 100, dtype)[0][5:]
+    A = operands(random, 14, 2, 100, dtype)[0][5:]
     gram = sgemm(A, A.T, **HOW)
     same(sgemm(A, A.T.copy(), **HOW), gram)
     same(sgemm(A[3:4], A.T.copy(), **HOW), gram[3:4])
@@ -111,7 +104,7 @@ def test_alpha_beta_and_c(random):
 def test_it_errs_as_little_as_the_usual_order(random):
     A, B = random(20, 1000), random(1000, 9)
     exact = A.astype(np.float64) @ B
-    usual, ordered = (np.linalg.norm(sgemm(A, B, **how) - exact) for how in ({"precision": "fp16x3"}, HOW))
+    usual, ordered = (np.linalg.norm(sgemm(A, B, **how) - exact) for how in ({"rung": "fp16x3"}, HOW))
     assert ordered < 1.5 * usual
 
 

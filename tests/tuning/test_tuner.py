@@ -748,7 +748,7 @@ def test_where_the_nearest_anchor_gave_nothing_another_one_says_what_to_try(eval
     ],
 )
 def test_a_quick_run_and_the_standard_set_have_budgets_of_their_own(evaluator, data_folder, how, budget):
-    evaluator.formula = lambda config, problem: 30.0
+    evaluator.formula = lambda config, problem: 300.0
     outcome = tuner.run_plan(plan_run(evaluator.device, **how), evaluator, Bar(False))
     assert evaluator.now < budget + 3 and not outcome.complete
 
