@@ -610,7 +610,7 @@ class TestBatchInvariance:
     def test_on_tensor_cores(self, fresh_machine, monkeypatch):
         monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
         x, weight = torch.randn(9, 300), torch.randn(6, 300)
-        with enabled("fp16x3", batch_invariant=True):
+        with enabled(precision="fp16x3", batch_invariant=True):
             among, alone = (torch.nn.functional.linear(each, weight) for each in (x, x[4:5]))
         assert torch.equal(among[4:5], alone)
 
