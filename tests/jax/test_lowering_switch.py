@@ -336,7 +336,7 @@ def test_a_report_of_nothing():
     assert "lowered no product" in repr(on.report()) and "jax.devices()" in repr(on.report())
 
 
-@pytest.mark.parametrize("arguments", [("fp8",), ("fp16x3", True)])
+@pytest.mark.parametrize("arguments", [("fp8",), ("tf32", True)])
 def test_settings_that_are_refused_change_nothing(arguments):
     before = fastsgemm.jax.enable()
     with pytest.raises(PrecisionError):
