@@ -43,6 +43,7 @@ constexpr int VEC_C = 4;   // floats per store: 4 if C and ldc have 16-byte alig
 constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 constexpr int SPLIT_BEFORE = 0;  // 1: A, 2: B was split before the call, and the other is split in it; else 0
 constexpr int SYM = 0;           // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
+constexpr int EXCHANGED = 0;     // 1: A and B are the caller's B and A; see device/promoted_wgmma.cuh
 constexpr int ONE_A = 0;         // 1: A is single FP16 numbers, from a 16-bit operand, not pairs
 constexpr int ONE_B = 0;         // 1: B is
 // constants:end
@@ -74,7 +75,7 @@ static_assert(ONE_A || STORE_SCRATCH * 4 <= 16 * 128, "a warp lays what it store
 // The ring of stages, with what device/promoted_wgmma.cuh is compiled for.
 struct Ring : StageRing<STAGES, STAGE, PROMOTE_STAGES> {
     static constexpr int BN = ::BN, STAGE_A = ::STAGE_A;
-    static constexpr int ONE_A = ::ONE_A, ONE_B = ::ONE_B, EXCHANGED = TRANS_C;
+    static constexpr int ONE_A = ::ONE_A, ONE_B = ::ONE_B, EXCHANGED = ::EXCHANGED;
 };
 
 // What a block works on: a tile of C, and a part of K.

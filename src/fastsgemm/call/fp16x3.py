@@ -182,6 +182,7 @@ class _Builder:
         pairs, infos, lines = [a.pairs, b.pairs], [a.info, b.info], [t.M, t.N]
         if isinstance(config, Fp16x3Config):
             constants["SPLIT_BEFORE"] = t.split_before(self.before)
+            constants["EXCHANGED"] = int(self.trans_c)  # not of a block that is the mirror of one below the diagonal
         types = [operand.dtype for operand in self.operands]
         if t.trans_c:
             for of_both in (pairs, infos, lines, types):
