@@ -37,7 +37,7 @@ def same(found, expected):
     np.testing.assert_array_equal(found.view(np.uint32), np.ascontiguousarray(expected).view(np.uint32))
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=15)
 @pytest.mark.parametrize("device", ["NVIDIA H200", "NVIDIA A100-SXM4-40GB"], indirect=True)
 @pytest.mark.parametrize("K", [40, 260])
 @pytest.mark.parametrize(("of_a", "of_b"), [("f32", "f32"), ("f16", "f16"), ("f16", "f32"), ("f32", "f16")])
@@ -54,6 +54,7 @@ def test_rows_and_columns_have_their_bits_alone_and_among_others(random, of_a, o
     same(np.ascontiguousarray(column_major), whole)
 
 
+@pytest.mark.slow
 def test_every_tile_has_the_same_bits(random):
     A, B = operands(random, 9, 70, 260)
     whole = sgemm(A, B, **HOW)
@@ -75,6 +76,7 @@ def test_operands_as_they_lie_have_the_same_bits_in_every_tile(random):
         same(sgemm(A, B.copy("F"), config=F16DirectConfig(BM, BN, STAGES=3, SPLIT_K=2), **HOW), whole)
 
 
+@pytest.mark.slow
 def test_parts_of_k_are_those_of_a_row_alone(random, monkeypatch):
     monkeypatch.setattr(geometry, "ORDERED_PART", 128)
     A, B = operands(random, 9, 6, 300)
