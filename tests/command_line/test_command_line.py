@@ -448,8 +448,10 @@ def test_explain_shows_the_config_of_one_order(capsys):
     shown = capsys.readouterr().out
     assert "rung       pipelined" in shown and "SEGMENT=1024" in shown
     assert main([*asked, "--batch-invariant", "--rung", "warptiled"]) == 2
-    assert main([*asked, "--batch-invariant", "--precision", "fp16x3"]) == 2
-    assert "batch_invariant=True needs precision 'ieee'" in capsys.readouterr().err
+    assert "needs rung 9 pipelined or skinny_in_order, got 8 warptiled" in capsys.readouterr().err
+    assert main([*asked, "--batch-invariant", "--precision", "fp16x3"]) == 0
+    shown = capsys.readouterr().out
+    assert "rung       fp16x3" in shown and "SPLIT_K=4" in shown  # parts of at most 8192 steps
 
 
 def test_explain_without_a_device_names_the_argument(no_driver, capsys):
