@@ -51,6 +51,7 @@ def test_the_products_on_hopper_have_the_registers_that_they_hand_over(number):
     operands = (0, 4, 4, 0, 0), (1, 1, 1, 1, 0), (0, 4, 0, 0, 1), (1, 1, 0, 2, 0), (0, 4, 4, 0, 1), (0, 1, 0, 0, 1)
     names = ("TRANS_C", "VEC_C", "SOURCE", "SPLIT_BEFORE", "SYM")
     constants = config.compiled | dict(zip(names, operands[number % 6], strict=True)) | FLOAT32
+    constants["EXCHANGED"] = constants["TRANS_C"]
     [(_, report)] = reports([(file_of(config), constants, "sm_90")])
     assert clean(report), (constants, report)
     consumers = constants["BM"] // 64
@@ -60,7 +61,7 @@ def test_the_products_on_hopper_have_the_registers_that_they_hand_over(number):
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(("vec_c", "source"), [(4, 1), (1, 0), (4, 4), (1, 1), (4, 0)])
 def test_those_of_symmetric_results_keep_their_sums_in_registers(vec_c, source):
-    how = {"TRANS_C": 0, "VEC_C": vec_c, "SOURCE": source, "SPLIT_BEFORE": 0, "SYM": 1}
+    how = {"TRANS_C": 0, "VEC_C": vec_c, "SOURCE": source, "SPLIT_BEFORE": 0, "EXCHANGED": 0, "SYM": 1}
     most = max(tiles("sm_90"), key=lambda config: (config.BN, config.BM))
     assert faults([(file_of(most), most.compiled | how | FLOAT32, "sm_90")]) == []
 
@@ -71,6 +72,7 @@ def test_those_of_symmetric_results_keep_their_sums_in_registers(vec_c, source):
 def test_those_of_16_bit_operands_have_them_too(number, pair):
     config, dtypes = tiles("sm_90")[number], DTYPES[pair]
     how = {"TRANS_C": number % 2, "VEC_C": 1 if number % 2 else 4, "SOURCE": 0, "SPLIT_BEFORE": 0, "SYM": 0}
+    how["EXCHANGED"] = number % 2
     stages, shared = ring(config, dtypes)
     constants = config.compiled | how | {"ONE_A": int(dtypes.a > 0), "ONE_B": int(dtypes.b > 0), "STAGES": stages}
     [(_, report)] = reports([(file_of(config), constants, "sm_90")])
