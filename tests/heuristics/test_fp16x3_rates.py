@@ -116,6 +116,11 @@ def refused(change):
     return fault
 
 
+def made(shipped, **changed):
+    """Rates as they are read: msgspec 0.19 checks no struct that `replace` makes."""
+    return type(shipped)(**structs.asdict(shipped) | changed)
+
+
 @pytest.mark.parametrize("value", [1e100, 1e-310])
 def test_a_rate_from_which_no_time_can_be_predicted_is_refused(value):
     assert "$.times.read_tb_s" in refused(lambda line: line["times"].update(read_tb_s=value))
@@ -135,15 +140,15 @@ def test_some_tile_must_serve_every_k(ranges, K):
             written["most_k"] = one.most_k
     assert f"no tile serves K = {K}" in refused(lambda data: data.update(tiles=line))
     with pytest.raises(RecordError, match=f"no tile serves K = {K}$"):
-        structs.replace(database.rates("sm_90"), tiles=tiles)
+        made(database.rates("sm_90"), tiles=tiles)
 
 
 def test_a_tile_of_another_kernel_is_refused():
     shipped = database.rates("sm_90")
     with pytest.raises(ConfigError, match="is not for operands that are split"):
-        structs.replace(shipped, tiles=shipped.direct.tiles)
+        made(shipped, tiles=shipped.direct.tiles)
     with pytest.raises(ConfigError, match="is not for operands as they lie"):
-        structs.replace(shipped, direct=structs.replace(shipped.direct, tiles=shipped.tiles))
+        made(shipped, direct=structs.replace(shipped.direct, tiles=shipped.tiles))
 
 
 def test_rates_with_a_tile_that_the_architecture_cannot_run_are_passed_over(data_folder):
