@@ -34,12 +34,15 @@ class Limits(Struct, frozen=True):
     shared_reserved: int  # shared memory that the system reserves for each block, in bytes
     shared_step: int  # granularity in which shared memory is allocated to a block, in bytes
 
-    def blocks_of(self, threads: int, shared_bytes: int) -> int:
-        """Return how many such blocks are resident at a time, as far as threads and shared memory allow."""
+    def by_shared(self, shared_bytes: int) -> int:
+        """Return how many blocks with so much shared memory are resident at a time, as far as that allows."""
         step = self.shared_step
         shared = -(-(shared_bytes + self.shared_reserved) // step) * step
-        by_shared = self.shared // shared if shared else self.blocks
-        return min(self.threads // threads, self.blocks, by_shared)
+        return self.shared // shared if shared else self.blocks
+
+    def blocks_of(self, threads: int, shared_bytes: int) -> int:
+        """Return how many such blocks are resident at a time, as far as threads and shared memory allow."""
+        return min(self.threads // threads, self.blocks, self.by_shared(shared_bytes))
 
 
 class SimulatedDevice(Struct, frozen=True):

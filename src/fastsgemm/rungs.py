@@ -204,7 +204,7 @@ def of_config(config: Config) -> Rung:
 def batch_invariant(rung: Rung | None, config: Config | None, precision: str) -> tuple[Rung | None, Config | None]:
     """Return the rung and the config of a call with ``batch_invariant=True``: without a config, the rung as it is.
 
-    With precision fp16x3, rung 11 has that order with any config of its.
+    With precision fp16x3, any config of rung 11 has that order.
 
     Raises
     ------

@@ -56,8 +56,7 @@ def add_direct(draft: Draft, operand: Matrix) -> Matrix:
     """
     columns = operand.shape[-1]
     ld = -(-columns * operand.item // UNIT) * UNIT // operand.item
-    size = operand.nbytes // columns * ld
-    copy = operand.copy_at(draft.reserve(size, "copies of 16-bit operands whose rows tensor copies cannot read"), ld=ld)
+    copy = reserve(draft, operand, ld=ld)
     add_copy(draft, operand, copy, When.READS)
     return copy
 

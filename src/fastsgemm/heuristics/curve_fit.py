@@ -37,10 +37,14 @@ class Fit(Struct, frozen=True):
         """Blocks that fit on a multiprocessor at a time."""
         return self.problems.blocks_per_sm
 
+    def depth(self, K: int) -> float:
+        """Return the steps of k that K costs: those of a ragged last tile cost more."""
+        return _depth(self.numbers.tail, self.curve.config.tile_k, K)
+
     @property
     def few(self) -> float:
         """Steps at which nearly all time is what a block costs once."""
-        return depth_of(self, TINY)
+        return self.depth(TINY)
 
     @property
     def bend(self) -> float:
@@ -92,11 +96,6 @@ def with_numbers(curve: Curve) -> Curve:
     return replace(curve, numbers=numbers)
 
 
-def depth_of(fit: Fit, K: int) -> float:
-    """Return the steps of k that K costs: those of a ragged last tile cost more."""
-    return _depth(fit.numbers.tail, fit.curve.config.tile_k, K)
-
-
 def _depth(tail: tuple[float, float], step: int, K: int) -> float:
     rest = K % step
     once, per_step = tail
@@ -129,14 +128,15 @@ class _Fitting:
         ragged = [Line(max(0.0, line.start - line.slope * extra), line.slope) for line in ragged]
         lines = self._bent(aligned, tail, 0), self._bent(ragged, tail, 1)
         stream = form.streams()[0]
-        return CurveNumbers(
-            with_digits(tail),
-            with_digits(lines),
-            with_digits(self._layouts(lines, tail)),
-            with_digits(self._bandwidth()),
-            with_digits(self._guard(stream)),
-            with_digits(self._shared(stream, lines[0][-2].at(_depth(tail, self._step, TINY)))),
+        numbers = (
+            tail,
+            lines,
+            self._layouts(lines, tail),
+            self._bandwidth(),
+            self._guard(stream),
+            self._shared(stream, lines[0][-2].at(_depth(tail, self._step, TINY))),
         )
+        return CurveNumbers(*with_digits(numbers))
 
     def _ms(self, problem: Problem) -> float:
         try:

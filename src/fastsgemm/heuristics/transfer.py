@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import astuple, replace
 
 from fastsgemm.device import DeviceInfo
-from fastsgemm.heuristics.curve_fit import Fit, depth_of, with_digits
+from fastsgemm.heuristics.curve_fit import Fit, with_digits
 from fastsgemm.heuristics.curve_problems import TINY, loads, problems_of
 from fastsgemm.heuristics.fitted import CurveNumbers, Line
 from fastsgemm.known_devices import limits_of
@@ -72,7 +72,7 @@ def corrected(fit: Fit, times: Mapping[Problem, float]) -> CurveNumbers:
     """
     tiny, single, full, stream = probes(fit)
     blocks, lines = fit.blocks_per_sm, fit.numbers.lines[0]
-    few, deep = (depth_of(fit, K) for K in (TINY, fit.problems.deep))
+    few, deep = fit.few, fit.depth(fit.problems.deep)
     once = _factor(times[tiny], lines[-2].at(few))
 
     def of_steps(line: Line, ms: float) -> float:

@@ -39,12 +39,11 @@ def occupancy(has: Limits, threads: int, registers: int, shared_bytes: int) -> O
     warps = -(-threads // WARP)
     per_warp = _up(registers * WARP, _REGISTER_STEP)
     warps_by_registers = has.registers // _WARP_STEP // per_warp * _WARP_STEP if per_warp else has.threads // WARP
-    shared = _up(shared_bytes + has.shared_reserved, has.shared_step)
     fitting = {
         "threads": has.threads // (warps * WARP),
         "blocks": has.blocks,
         "registers": warps_by_registers // warps,
-        "shared memory": has.shared // shared if shared else has.blocks,
+        "shared memory": has.by_shared(shared_bytes),
     }
     limited_by = min(fitting, key=lambda name: fitting[name])
     blocks = fitting[limited_by]

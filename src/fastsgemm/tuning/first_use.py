@@ -90,7 +90,8 @@ def _tune(gpu: Gpu) -> None:
             database.forget()
             if not device_database.knows(gpu):  # another process may have tuned it in the meantime
                 outcome = tuner.run_plan(plan_run(evaluator.device, quick=True), evaluator, bar)
-                bar.note(f"fastsgemm: {outcome.improvement if outcome.gain is not None else 'done'}")
+                if outcome.gain is not None:
+                    bar.note(f"fastsgemm: {outcome.improvement}")
     except FastsgemmError as error:
         warn(f"{gpu.name} could not be tuned, its times are predicted from another device: {error}")
     finally:  # also after Ctrl-C: the next call uses the results so far
