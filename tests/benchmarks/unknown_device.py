@@ -26,18 +26,20 @@ from typing import Any
 from fastsgemm import device, preparation
 from fastsgemm.call.driver import multiply
 from fastsgemm.device import LEGACY_STREAM
-from fastsgemm.heuristics import database
+from fastsgemm.heuristics import database, device_database, transfer
+from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.measure import cublas, environment, problem_sets
 from fastsgemm.measure.operands import Memory, lent, views
 from fastsgemm.measure.stopwatch import Stopwatch
 from fastsgemm.problem import Problem, format_problem
 from fastsgemm.progress import Bar
 from fastsgemm.request import of_problem, resolve
-from fastsgemm.tuning import tuner
+from fastsgemm.tuning import candidates, tuner
 
 SEED = 5211
 SECONDS = 0.03  # of timing for each problem and state
 SHIPPED = "shipped"
+_ELSEWHERE = "elsewhere"  # the name of the architecture of the curves that are carried over
 
 
 def sets(count: int) -> dict[str, tuple[str, list[Problem]]]:
@@ -57,19 +59,30 @@ def sets(count: int) -> dict[str, tuple[str, list[Problem]]]:
 
 @contextmanager
 def state(name: str, folder: Path | None, arch: str) -> Iterator[None]:
-    """Let the database be what it is in a state: with the user's results in a folder, and without those of `arch`."""
-    real = database.load
+    """Let the database be what it is in a state: with the user's results in a folder, and without those of `arch`.
 
-    def hidden(asked: str, only: str | None = None) -> Any:
-        return real(asked, "user") if asked == arch else real(asked, only)
+    The curves of `arch` are there under another name, as those to carry over. Of its rates the tiles stay known, since
+    no other architecture runs them.
+    """
+    real, changed = database.shipped, (candidates, database, device_database)
+
+    def hidden(asked: str) -> Content:
+        if asked == _ELSEWHERE:
+            return real(transfer.SOURCE)
+        return Content(arch, 0, rates=real(arch).rates) if asked == arch else real(asked)
 
     os.environ["FASTSGEMM_DATA_DIR"] = str(folder or "/dev/null/none")
-    database.load = real if name == SHIPPED else hidden
+    if name != SHIPPED:
+        database.shipped = hidden
+        for module in changed:
+            module.SOURCE = _ELSEWHERE  # type: ignore[attr-defined]
     database.forget()
     try:
         yield
     finally:
-        database.load = real
+        database.shipped = real
+        for module in changed:
+            module.SOURCE = transfer.SOURCE  # type: ignore[attr-defined]
         database.forget()
 
 
