@@ -8,7 +8,8 @@
 //   registers while the next one is computed. A wide tile has a chain for 64 of its columns at a time, so
 //   that all fit in the registers: what limits large products is how fast L2 fills shared memory, and a wider
 //   tile needs less of it.
-// - A warp lays what it stores in shared memory of its own.
+// - A warp lays what it stores in shared memory of its own. C may have 16 bits, too: each element is rounded
+//   once, as it is stored.
 //
 // Assumes: both operands have k contiguous, and lines and addresses are multiples of 16 bytes. A is M x K, B
 // is N x K. Of several parts of K, part p writes its plain sums to C + p * part_stride, for reduce_parts.cu
@@ -31,11 +32,13 @@ constexpr int BN = 128;     // columns of C per tile: 16, 32, 64, 128 or 256
 constexpr int STAGES = 6;   // of the ring, (BM + BN) * 128 bytes each, twice BM with FLOAT_A: at least 2
 constexpr int GROUP_M = 8;  // tile rows of C that are walked together, for L2
 constexpr int TRANS_C = 0;  // 1: C is column-major
-constexpr int VEC_C = 4;    // floats per store: 4 if C and ldc have 16-byte alignment and TRANS_C = 0, else 1
-constexpr int SOURCE = 0;   // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
+constexpr int VEC_C = 4;    // elements per store: 4 if C and ldc are aligned to it and TRANS_C = 0, else 1
+constexpr int SOURCE = 0;   // 0: beta multiplies C; 1, 4: the source, read so many elements at a time
 constexpr int SYM = 0;      // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
 constexpr int TYPE = 1;     // of the elements: 1: bfloat16, 2: float16
 constexpr int FLOAT_A = 0;  // 1: those of A are float32, and those of B bfloat16
+constexpr int TYPE_C = 0;   // of the elements of C: 0: float32, 1: bfloat16, 2: float16
+constexpr int TYPE_OLD = 0;  // of those that beta multiplies: that of C, or the source's
 // constants:end
 
 constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
@@ -58,6 +61,7 @@ static_assert(STAGES >= 2, "a stage is filled again once the one after it is ful
 static_assert(SHARED <= 232448, "a block has 227 KB of shared memory");
 static_assert(TYPE == 1 || (TYPE == 2 && !FLOAT_A), "operands have 16 bits, and float32 has bfloat16 pieces");
 static_assert(!FLOAT_A || BN <= 128, "the pieces of A fit in the registers");
+static_assert(SOURCE || TYPE_OLD == TYPE_C, "the old values lie in C");
 
 // The ring of stages, with what device/promoted_wgmma.cuh is compiled for. With FLOAT_A all lanes say that
 // they have read a stage, since each reads floats itself.
@@ -79,7 +83,7 @@ struct Work {
           stages((steps + STEPS - 1) / STEPS) {}
 };
 
-using Layout = StoreLayout<BM, BN, TRANS_C, VEC_C, SYM>;
+using Layout = StoreLayout<BM, BN, TRANS_C, VEC_C, SYM, TYPE_C>;
 
 // Copy what the tiles of this block need, stage after stage. By one thread.
 __device__ __forceinline__ void copy_tiles(const Boxes &A, const Boxes &B, Ring ring, int M, int N, int K,
@@ -132,9 +136,9 @@ __device__ __forceinline__ Ring::Group multiply_tile(float (&sum)[BN / 2], unsig
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fastsgemm_half(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                    const ElementA *A, long long lda, const unsigned short *B, long long ldb, int M, int N,
-                   int K, int part_steps, float alpha, float beta, float *__restrict__ C, long long ldc,
-                   long long part_stride, const float *source, long long source_row,
-                   long long source_column) {
+                   int K, int part_steps, float alpha, float beta, ElementType<TYPE_C> *__restrict__ C,
+                   long long ldc, long long part_stride, const ElementType<TYPE_OLD> *source,
+                   long long source_row, long long source_column) {
     extern __shared__ unsigned char shared[];
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     Ring ring{{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD}};
@@ -147,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
     launch_dependents();
 
-    const OldValues<SOURCE, TRANS_C> old(source, source_row, source_column);
+    const OldValues<SOURCE, TRANS_C, TYPE_OLD> old(source, source_row, source_column);
     if (warpgroup == CONSUMERS) {
         setmaxnreg_dec<COPY_REGISTERS>();
         if (threadIdx.x % 128 == 0)

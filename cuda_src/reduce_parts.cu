@@ -11,10 +11,12 @@ constexpr int PARTIAL_SUMS = 8;  // of an element, each in its own thread, for m
 constexpr int SERIAL_PARTS = 8;  // the most parts of which one thread makes the whole sum
 constexpr int ELEMENTS = 4;      // of C per thread
 constexpr int READS = 4;         // parts of which a thread's loads are in flight together
-constexpr int VEC_C = 1;   // floats per load and store: 4 if N and ldc are multiples of 4, C has 16-byte
-                           // alignment and SYM = 0, else 1
-constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
+constexpr int VEC_C = 1;   // elements per load and store: 4 if N and ldc are multiples of 4, C is aligned to
+                           // four elements and SYM = 0, else 1
+constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many elements at a time
 constexpr int SYM = 0;     // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
+constexpr int TYPE_C = 0;    // of the elements of C: 0: float32, 1: bfloat16, 2: float16
+constexpr int TYPE_OLD = 0;  // of those that beta multiplies: that of C, or the source's
 // constants:end
 
 #include "device/dependent_launch.cuh"
@@ -24,13 +26,14 @@ constexpr int SYM = 0;     // 1: C is symmetric; 2, 3: one triangle is stored; s
 #include "device/triangle_patch.cuh"
 
 constexpr int LEAST_BLOCKS = 1024 / THREADS;  // on a multiprocessor: for more, loads wait for each other
+static_assert(SOURCE || TYPE_OLD == TYPE_C, "the old values lie in C");
 static_assert(VEC_C == 1 || (VEC_C == 4 && ELEMENTS == 4 && !SYM),
               "a thread has one vector or single floats");
 
 extern "C" __global__ void __launch_bounds__(THREADS, LEAST_BLOCKS)
     fastsgemm_reduce_parts(int M, int N, int parts, const float *W, long long part_stride, float alpha,
-                           float beta, float *__restrict__ C, long long row_stride, long long column_stride,
-                           BatchAndSource<SOURCE> batch) {
+                           float beta, ElementType<TYPE_C> *__restrict__ C, long long row_stride,
+                           long long column_stride, BatchAndSource<SOURCE> batch) {
     if (!move_to_product(batch, W, C)) return;
     __shared__ float partial[PARTIAL_SUMS][THREADS / PARTIAL_SUMS * ELEMENTS];
     const int partial_sums = parts > SERIAL_PARTS ? PARTIAL_SUMS : 1;
@@ -81,17 +84,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, LEAST_BLOCKS)
 #pragma unroll
             for (int i = 0; i < ELEMENTS; ++i) sum[i] = __fadd_rn(sum[i], partial[s][i * columns + column]);
     }
-    const OldValues<SOURCE> values(batch);
+    const OldValues<SOURCE, 0, TYPE_OLD> values(batch);
     if constexpr (SYM) {
         __shared__ float transposed[THREADS * ELEMENTS * 33 / 32];
-        patch.store<SYM>(sum, transposed, column, columns, alpha, beta, C, row_stride, column_stride, values);
+        patch.store<SYM, TYPE_C>(sum, transposed, column, columns, alpha, beta, C, row_stride, column_stride, values);
         return;
     }
 #pragma unroll
     for (int i = 0; i < ELEMENTS; i += VEC_C) {
         if (first + i * stride >= size) return;
         const Element element = element_of(first + i * stride, size, N);
-        float *c = C + element.row * row_stride + element.column * column_stride;
-        store_row<VEC_C, VEC_C>(c, sum + i, VEC_C, alpha, beta, values, element.row, element.column);
+        ElementType<TYPE_C> *c = C + element.row * row_stride + element.column * column_stride;
+        store_row<VEC_C, VEC_C, TYPE_C>(c, sum + i, VEC_C, alpha, beta, values, element.row, element.column);
     }
 }

@@ -54,6 +54,43 @@ __device__ __forceinline__ ElementType<TYPE> from_float(float value) {
     }
 }
 
+// Round two neighbours, each as `from_float` does; the first is the low half.
+template <int TYPE>
+__device__ __forceinline__ unsigned from_floats(float first, float second) {
+    unsigned both;
+#if __CUDA_ARCH__ >= 800
+    if constexpr (TYPE == 1) {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+        return both;
+    }
+    if constexpr (TYPE == 2) {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+        return both;
+    }
+#endif
+    return from_float<TYPE>(first) | unsigned(from_float<TYPE>(second)) << 16;
+}
+
+// Read four neighbours, whose address is aligned to all of them, and write them.
+template <int TYPE>
+__device__ __forceinline__ float4 four_elements(const ElementType<TYPE> *p) {
+    if constexpr (TYPE == 0) {
+        return *reinterpret_cast<const float4 *>(p);
+    } else {
+        const uint2 bits = *reinterpret_cast<const uint2 *>(p);
+        return make_float4(element_value<TYPE>(bits.x), element_value<TYPE, true>(bits.x),
+                           element_value<TYPE>(bits.y), element_value<TYPE, true>(bits.y));
+    }
+}
+template <int TYPE>
+__device__ __forceinline__ void store_four(ElementType<TYPE> *p, float4 value) {
+    if constexpr (TYPE == 0)
+        *reinterpret_cast<float4 *>(p) = value;
+    else
+        *reinterpret_cast<uint2 *>(p) =
+            make_uint2(from_floats<TYPE>(value.x, value.y), from_floats<TYPE>(value.z, value.w));
+}
+
 // COUNT neighbouring elements in registers, as they were read: floats, or two to a register.
 template <int TYPE, int COUNT>
 struct Elements {

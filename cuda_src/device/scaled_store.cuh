@@ -1,6 +1,7 @@
 // Rung 11: the end of a tile of C, once its sums are in registers.
 #pragma once
 #include "device/split_format.cuh"
+#include "device/element.cuh"
 #include "device/epilogue.cuh"
 #include "device/raster.cuh"
 #include "device/shared_memory.cuh"
@@ -8,12 +9,12 @@
 #include "device/triangle.cuh"
 
 // What a kernel stores: tiles of ROWS x COLUMNS elements, of a C that is column-major with TRANS = 1, VEC
-// floats at a time. See device/triangle.cuh for SYMMETRY.
-template <int ROWS, int COLUMNS, int TRANS, int VEC, int SYMMETRY>
+// elements at a time, of type TYPE (device/element.cuh). See device/triangle.cuh for SYMMETRY.
+template <int ROWS, int COLUMNS, int TRANS, int VEC, int SYMMETRY, int TYPE = 0>
 struct StoreLayout {
-    static constexpr int BM = ROWS, BN = COLUMNS, TRANS_C = TRANS, VEC_C = VEC, SYM = SYMMETRY;
+    static constexpr int BM = ROWS, BN = COLUMNS, TRANS_C = TRANS, VEC_C = VEC, SYM = SYMMETRY, TYPE_C = TYPE;
     static constexpr Triangle TRIANGLE = SYM ? Triangle::LOWER : Triangle::WHOLE;
-    static_assert(VEC_C == 1 || (VEC_C == 4 && !TRANS_C), "C is stored 4 or 16 bytes at a time, along a row");
+    static_assert(VEC_C == 1 || (VEC_C == 4 && !TRANS_C), "C is stored one or four elements at a time, along a row");
     static_assert(SYM >= 0 && SYM <= 3, "see device/triangle.cuh");
     static_assert(!(SYM && TRANS_C), "with SYM, the transpose of what is stored is stored as well");
 };
@@ -21,7 +22,7 @@ struct StoreLayout {
 // The layout in which the transpose of a symmetric result is stored: where C has a row, it has a column.
 template <class Layout>
 struct MirroredLayout {
-    static constexpr int TRANS_C = !Layout::TRANS_C, VEC_C = Layout::VEC_C;
+    static constexpr int TRANS_C = !Layout::TRANS_C, VEC_C = Layout::VEC_C, TYPE_C = Layout::TYPE_C;
     static constexpr Triangle TRIANGLE = upper_of(Layout::SYM);
 };
 
@@ -61,31 +62,30 @@ __device__ __forceinline__ int store_code(const Line *lines, int i, int end, flo
     return line.left_out <= most_left_out(alpha) ? line.exponent : NOT_STORED;
 }
 
-// VEC values, `apart` from one to the next: those that are stored here. With `all`, TOGETHER neighbours are
-// read at once.
-template <int TOGETHER, int VEC>
-__device__ __forceinline__ void load_vector(float (&value)[VEC], const float *from, const int (&code)[VEC],
-                                            bool all, long long apart = 1) {
+// VEC values of a TYPE, `apart` from one to the next: those that are stored here. With `all`, TOGETHER
+// neighbours are read at once.
+template <int TOGETHER, int TYPE = 0, int VEC>
+__device__ __forceinline__ void load_vector(float (&value)[VEC], const ElementType<TYPE> *from,
+                                            const int (&code)[VEC], bool all, long long apart = 1) {
     if (VEC == 4 && TOGETHER == 4 && all) {
-        const float4 v = *reinterpret_cast<const float4 *>(from);
+        const float4 v = four_elements<TYPE>(from);
         value[0] = v.x, value[1 % VEC] = v.y, value[2 % VEC] = v.z, value[3 % VEC] = v.w;
     } else {
 #pragma unroll
         for (int i = 0; i < VEC; ++i)
-            if (is_stored(code[i])) value[i] = from[i * apart];
+            if (is_stored(code[i])) value[i] = to_float<TYPE>(from[i * apart]);
     }
 }
 
-template <int VEC>
-__device__ __forceinline__ void store_vector(float *to, const float (&value)[VEC], const int (&code)[VEC],
-                                             bool all) {
+template <int TYPE, int VEC>
+__device__ __forceinline__ void store_vector(ElementType<TYPE> *to, const float (&value)[VEC],
+                                             const int (&code)[VEC], bool all) {
     if (VEC == 4 && all) {
-        *reinterpret_cast<float4 *>(to) =
-            make_float4(value[0], value[1 % VEC], value[2 % VEC], value[3 % VEC]);
+        store_four<TYPE>(to, make_float4(value[0], value[1 % VEC], value[2 % VEC], value[3 % VEC]));
     } else {
 #pragma unroll
         for (int i = 0; i < VEC; ++i)
-            if (is_stored(code[i])) to[i] = value[i];
+            if (is_stored(code[i])) to[i] = from_float<TYPE>(value[i]);
     }
 }
 
@@ -148,7 +148,8 @@ struct StorePass {
 template <class Layout, class Old, int PLACES>
 __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *scratch, int m, int n, int M,
                                            int N, float alpha, const Line *rows, const Line *columns,
-                                           float beta, float *C, long long ldc, const Old &values) {
+                                           float beta, ElementType<Layout::TYPE_C> *C, long long ldc,
+                                           const Old &values) {
     constexpr unsigned ALL = 0xffffffffu;
     constexpr int COLS = 2 * PLACES;
     using Pass = StorePass<Layout, COLS>;
@@ -179,7 +180,7 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
                 store_code(columns, n + (pass + 1) * HEIGHT / 16 * WIDTH + lane % WIDTH, N, alpha);
         const int row = Pass::row(lane), column = Pass::column(lane);
         const float *from = scratch + row * Pass::PITCH + column;
-        float *to = C + (m + first_row + row) * down + (n + first_column + column) * right;
+        ElementType<Layout::TYPE_C> *to = C + (m + first_row + row) * down + (n + first_column + column) * right;
         int own_code[VEC];  // of the columns that the lane has in every step or, with TRANS_C, of the rows
 #pragma unroll
         for (int i = 0; i < VEC; ++i)
@@ -208,11 +209,14 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
             }
         }
         if (beta != 0.0f) {
-            const float *old_values = to;
-            if constexpr (!Old::IN_C) values.find(old_values, m + first_row + row, n + first_column + column);
+            const ElementType<Old::TYPE> *old_values;
+            if constexpr (Old::IN_C)
+                old_values = to;
+            else
+                values.find(old_values, m + first_row + row, n + first_column + column);
 #pragma unroll
             for (int step = 0; step < STEPS; ++step)
-                load_vector<Old::VEC>(old[step], old_values + step * old_stride, code[step], all[step],
+                load_vector<Old::VEC, Old::TYPE>(old[step], old_values + step * old_stride, code[step], all[step],
                                       values.step());
         }
 #pragma unroll
@@ -223,7 +227,7 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
 #pragma unroll
             for (int i = 0; i < VEC; ++i)
                 value[i] = epilogue(alpha, scale_by_power(value[i], code[step][i]), beta, &old[step][i]);
-            store_vector(to + step * stride, value, code[step], all[step]);
+            store_vector<Layout::TYPE_C>(to + step * stride, value, code[step], all[step]);
         }
     }
 }
@@ -232,7 +236,8 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
 template <class Layout, class Old, int PLACES>
 __device__ __forceinline__ void store_triangles(const float (&sum)[PLACES], float *scratch, int m, int n,
                                                 int M, int N, float alpha, const Line *rows,
-                                                const Line *columns, float beta, float *C, long long ldc,
+                                                const Line *columns, float beta,
+                                                ElementType<Layout::TYPE_C> *C, long long ldc,
                                                 const Old &values) {
     if constexpr (stores_lower(Layout::SYM))
         store_sums<Layout>(sum, scratch, m, n, M, N, alpha, rows, columns, beta, C, ldc, values);

@@ -31,15 +31,17 @@ struct Patch {
     }
 
     // Store the elements of all threads. They call this together: one warp, or all of the block.
-    template <int SYM, int COUNT, int SOURCE>
+    template <int SYM, int TYPE_C = 0, int COUNT, class Old>
     __device__ __forceinline__ void store(const float (&sum)[COUNT], float *shared, int thread, int threads,
-                                          float alpha, float beta, float *C, long long row_stride,
-                                          long long column_stride, const OldValues<SOURCE> &values) const {
+                                          float alpha, float beta, ElementType<TYPE_C> *C,
+                                          long long row_stride, long long column_stride,
+                                          const Old &values) const {
         const auto store_element = [&](int row, int column, float value) {
-            float *c = C + row * row_stride + column * column_stride;
-            const float *old = c;
+            ElementType<TYPE_C> *c = C + row * row_stride + column * column_stride;
+            const ElementType<Old::TYPE> *old = nullptr;
+            if constexpr (Old::IN_C) old = c;
             values.find(old, row, column);
-            *c = epilogue(alpha, value, beta, old);
+            *c = from_float<TYPE_C>(epilogue<Old::TYPE>(alpha, value, beta, old));
         };
         if constexpr (stores_lower(SYM)) {
 #pragma unroll

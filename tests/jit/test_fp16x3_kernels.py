@@ -85,15 +85,16 @@ RATES = database.rates("sm_90")
 LYING = [(tile.config, mixed) for mixed, part in enumerate((RATES.direct, RATES.mixed)) for tile in part.tiles]
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=9)
+@pytest.mark.parametrize("written", [0, 1, 2])
 @pytest.mark.parametrize("trans", [0, 1])
 @pytest.mark.parametrize("number", range(len(LYING)))
-def test_the_products_of_16_bit_operands_as_they_lie_have_them_too(number, trans):
+def test_the_products_of_16_bit_operands_as_they_lie_have_them_too(number, trans, written):
     config, mixed = LYING[number]
     how = {"TRANS_C": trans, "VEC_C": 1 if trans else 4, "SOURCE": trans, "SYM": 0 if mixed else 1 - trans}
     stages, shared = ring(config, DTYPES["f32xbf16" if mixed else "bf16xbf16"])
     types = {"TYPE": 1 if mixed else 1 + number % 2, "FLOAT_A": mixed, "STAGES": stages}
-    constants = config.compiled | how | types
+    constants = config.compiled | how | types | {"TYPE_C": written, "TYPE_OLD": written}
     [(_, report)] = reports([(file_of(config), constants, "sm_90")])
     assert clean(report) and shared <= 232448, (constants, report)
     consumers = constants["BM"] // 64

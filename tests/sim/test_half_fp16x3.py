@@ -13,7 +13,7 @@ from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.host import as_float32, write
 from fastsgemm.jit.source import target
 from fastsgemm.problem import DTYPES, DType, Dtypes, Sym
-from fastsgemm.request import resolve
+from fastsgemm.request import of_call, resolve
 from fastsgemm.sim import Machine, nvrtc
 from fastsgemm.sim.errors import (
     EndlessWaitError,
@@ -327,9 +327,9 @@ def taken_by(pair):
     return [config for config in DIRECT.values() if not mixed or geometry.fault_of_mixed(config) is None]
 
 
-def directly(A, B, alpha, beta, C, config, source=None, machine=None, **how):
+def directly(A, B, alpha, beta, C, config, source=None, machine=None, output="C", **how):
     """Multiply by sgemm on the simulated device; return the files of the kernels."""
-    request = resolve("fp16x3", config, precision="fp16x3", **how)
+    request = of_call(resolve("fp16x3", config, precision="fp16x3", **how), output=output)
     reports = multiply(request, A, B, C, alpha, beta, source, machine or rung_11.machine("sm_90"))
     return [launch.kernel.file for launch, _ in reports]
 
@@ -385,6 +385,26 @@ def test_a_source_and_every_order_of_c(kind, lying, order):
         found = np.full_like(C, np.nan, order=order)
         directly(A, B, 0.7, -1.5, found, DIRECT[kind], source)
         assert worst(found, A, B, np.float32(0.7), -1.5, old) < 6
+
+
+@pytest.mark.sampled(every=13)
+@pytest.mark.parametrize("kind", DIRECT)
+@pytest.mark.parametrize("old", ["C", "matrix", "row of another type"])
+@pytest.mark.parametrize("columns", [40, 37])  # stored four at a time, or one by one
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
+def test_16_bit_results_are_rounded_once_as_they_are_stored(dtype, order, columns, old, kind):
+    """Also where K is in parts, where A and B are not read, and where the result is symmetric."""
+    A, B, C = as_they_lie("bf16xbf16", 70, columns, 264)
+    C = of_type(dtype, C)
+    source = {"C": None, "matrix": C.copy(), "row of another type": as_float32(C)[5:6]}[old]
+    for alpha in (0.7, 0.0):
+        expected = as_float32(C)
+        directly(A, B, alpha, -1.5, expected, DIRECT[kind], None if source is None else as_float32(source))
+        found = C.copy(order=order)
+        files = directly(A, B, alpha, -1.5, found, DIRECT[kind], source, output="out")
+        assert ("copy_strided.cu" in files) is (order == "F")
+        np.testing.assert_array_equal(as_float32(found), as_float32(of_type(dtype, expected)))
 
 
 @pytest.mark.parametrize("kind", DIRECT)

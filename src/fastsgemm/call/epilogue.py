@@ -72,13 +72,18 @@ class Epilogue:
         return Write(self.matrix, not self.sym.leaves_one, self.reads)
 
     def source_vec(self, vec: int) -> int:
-        """Return the floats of the source that a kernel reads at a time that stores `vec`: 0 without a source."""
+        """Return the elements of the source that a kernel reads at a time that stores `vec`: 0 without a source."""
         return 0 if self.source is None else min(vec, self.source.width)
 
     def constants(self, trans_c: bool) -> dict[str, int]:
         """Return the constants of a product of rung 11 that say what it stores, with `trans_c` column by column."""
-        vec = 1 if trans_c else line_vector(self.ld, self.matrix.misalignment)
+        vec = 1 if trans_c else line_vector(self.ld, self.matrix.misalignment, self.matrix.item)
         return {"TRANS_C": int(trans_c), "VEC_C": vec, "SOURCE": self.source_vec(vec), "SYM": int(self.sym)}
+
+    @property
+    def types(self) -> dict[str, int]:
+        """The constants that say of which types the elements are that are stored, and those that beta multiplies."""
+        return _types(self.matrix, self.source)
 
     def source_arguments(self, trans_c: bool = False) -> tuple[Argument, ...]:
         """Return the arguments of a kernel of rung 11 for the source: where it lies, and its strides."""
@@ -102,7 +107,7 @@ class Epilogue:
         else:
             vec = 1 if N % 4 or sym else c.width
             read = 0 if source is None else min(vec, source.width)
-            kernel = helper_spec("reduce_parts", VEC_C=vec, SOURCE=read, SYM=sym)
+            kernel = helper_spec("reduce_parts", VEC_C=vec, SOURCE=read, SYM=sym, **_types(c, source))
         batch = Batch(c.extents, self.steps, self.steps, c.steps)
         sums = (self.matrix, self.part_stride) if self.parts else (0, 0)
         draft.add(
@@ -113,3 +118,7 @@ class Epilogue:
             ),
             writes=(Write(c, not sym.leaves_one, beta_read(source)),), early=self.parts > 1, when=when,
         )  # fmt: skip
+
+
+def _types(written: Matrix, source: Matrix | None) -> dict[str, int]:
+    return {"TYPE_C": int(written.dtype), "TYPE_OLD": int((source or written).dtype)}

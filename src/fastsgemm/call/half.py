@@ -31,7 +31,7 @@ def add_product(
     if t.trans_c:
         operands.reverse()
     (first, lda, rows), (second, ldb, columns) = operands
-    constants = epilogue.constants(t.trans_c)
+    constants = epilogue.constants(t.trans_c) | epilogue.types
     constants |= {"TYPE": int(a.dtype or b.dtype), "FLOAT_A": int(a.dtype is not b.dtype)}
     maps = [
         TensorMap(each.dtype, K, lines, ld, min(box, lines) if each.dtype else box)

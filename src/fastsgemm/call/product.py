@@ -137,11 +137,14 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
         b = a.transposed.named("B")
     elif b.stored is None and not split[1]:
         b = packing.add_packed(draft, b)
+    if choice.direct and written.stored is not None and not written.stored.trans:
+        copied = False  # its kernels store every type
     c = packing.reserve(draft, written, DType.F32, ld) if copied else written
     sym = request.sym if choice.triangle else Sym.WHOLE
     if c is not written and (sym.leaves_one or not source):
         packing.add_copy(draft, written, c, When.ALWAYS if sym.leaves_one else When.BETA)
-    source = [packing.add_cast(draft, each, When.BETA) if each.dtype else each for each in source]
+    if not choice.direct:
+        source = [packing.add_cast(draft, each, When.BETA) if each.dtype else each for each in source]
     if choice.tensor_cores:
         fp16x3.add_product(draft, split, choice, sym, a, b, c, *source)
     else:

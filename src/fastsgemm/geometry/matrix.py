@@ -111,8 +111,8 @@ class Matrix(Struct, frozen=True, gc=False):
 
     @property
     def width(self) -> int:
-        """Floats that can be read together along the rows, if their length is a multiple of 4: 4 or 1."""
-        together = self.strides[-1] == 1 and self.misalignment == 0
+        """Elements that can be read together along the rows, if their length is a multiple of 4: 4 or 1."""
+        together = self.strides[-1] == 1 and self.misalignment % (VECTOR * self.item) == 0
         return VECTOR if together and gcd(VECTOR, *self.strides[:-1]) == VECTOR else 1
 
     def at(self, index: tuple[int, ...]) -> Matrix:

@@ -28,7 +28,7 @@ _INCLUDE = re.compile(r'#include "(device/\w+\.cuh)"')
 HELPERS = {
     "copy_strided": {"THREADS": 256, "ELEMENTS": 4, "FROM": 0, "TO": 0},
     "pack": {"THREADS": 256, "TILE": 64, "VECTOR": 4, "FROM": 0},
-    "reduce_parts": REDUCTION | {"VEC_C": 1, "SOURCE": 0, "SYM": 0},
+    "reduce_parts": REDUCTION | {"VEC_C": 1, "SOURCE": 0, "SYM": 0, "TYPE_C": 0, "TYPE_OLD": 0},
     "reduce_segments": SEGMENT_REDUCTION | {"SOURCE": 0, "SYM": 0},
 }
 

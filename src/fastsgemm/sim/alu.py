@@ -138,6 +138,17 @@ def _to_half(a: Array) -> Array:
     return np.where(np.isnan(a), np.uint16(0x7FFF), a.astype(np.float16).view(np.uint16))
 
 
+def _to_bfloat16s(high: Array, low: Array) -> Array:
+    """Round two float32 to bfloat16, to nearest even, and pack them into one register."""
+    return _to_bfloat16(low) | _to_bfloat16(high) << np.uint32(16)
+
+
+def _to_bfloat16(a: Array) -> Array:
+    bits = a.view(np.uint32).astype(np.uint64)
+    rounded = bits + np.uint64(0x7FFF) + (bits >> np.uint64(16) & np.uint64(1)) >> np.uint64(16)
+    return np.where(np.isnan(a), np.uint32(0x7FFF), rounded.astype(np.uint32))
+
+
 def _from_half(a: Array) -> Array:
     half = a.view(np.float16)
     return np.where(np.isnan(half), np.uint32(0x7FFFFFFF).view(np.float32), half.astype(np.float32))
@@ -277,6 +288,7 @@ def _conversions() -> dict[str, Operation]:
         if t != "pred":
             table[f"selp.{t}"] = Operation((t, t, "pred"), t, _select)
     table["cvt.rn.f16x2.f32"] = Operation(("f32", "f32"), "b32", _to_halves)
+    table["cvt.rn.bf16x2.f32"] = Operation(("f32", "f32"), "b32", _to_bfloat16s)
     table["cvt.rn.f16.f32"] = Operation(("f32",), "b16", _to_half)
     table["cvt.f32.f16"] = Operation(("b16",), "f32", _from_half)
     for space in ("param", "const"):  # which lie one behind the other
