@@ -27,17 +27,17 @@
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int BM = 128;     // rows of C per tile: 64 or 128, 64 per warpgroup
-constexpr int BN = 128;     // columns of C per tile: 16, 32, 64, 128 or 256
-constexpr int STAGES = 6;   // of the ring, (BM + BN) * 128 bytes each, twice BM with FLOAT_A: at least 2
-constexpr int GROUP_M = 8;  // tile rows of C that are walked together, for L2
-constexpr int TRANS_C = 0;  // 1: C is column-major
-constexpr int VEC_C = 4;    // elements per store: 4 if C and ldc are aligned to it and TRANS_C = 0, else 1
-constexpr int SOURCE = 0;   // 0: beta multiplies C; 1, 4: the source, read so many elements at a time
-constexpr int SYM = 0;      // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
-constexpr int TYPE = 1;     // of the elements: 1: bfloat16, 2: float16
-constexpr int FLOAT_A = 0;  // 1: those of A are float32, and those of B bfloat16
-constexpr int TYPE_C = 0;   // of the elements of C: 0: float32, 1: bfloat16, 2: float16
+constexpr int BM = 128;      // rows of C per tile: 64 or 128, 64 per warpgroup
+constexpr int BN = 128;      // columns of C per tile: 16, 32, 64, 128 or 256
+constexpr int STAGES = 6;    // of the ring, (BM + BN) * 128 bytes each, twice BM with FLOAT_A: at least 2
+constexpr int GROUP_M = 8;   // tile rows of C that are walked together, for L2
+constexpr int TRANS_C = 0;   // 1: C is column-major
+constexpr int VEC_C = 4;     // elements per store: 4 if C and ldc are aligned to it and TRANS_C = 0, else 1
+constexpr int SOURCE = 0;    // 0: beta multiplies C; 1, 4: the source, read so many elements at a time
+constexpr int SYM = 0;       // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
+constexpr int TYPE = 1;      // of the elements: 1: bfloat16, 2: float16
+constexpr int FLOAT_A = 0;   // 1: those of A are float32, and those of B bfloat16
+constexpr int TYPE_C = 0;    // of the elements of C: 0: float32, 1: bfloat16, 2: float16
 constexpr int TYPE_OLD = 0;  // of those that beta multiplies: that of C, or the source's
 // constants:end
 

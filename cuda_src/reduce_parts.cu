@@ -15,7 +15,7 @@ constexpr int VEC_C = 1;   // elements per load and store: 4 if N and ldc are mu
                            // four elements and SYM = 0, else 1
 constexpr int SOURCE = 0;  // 0: beta multiplies C; 1, 4: the source, read so many elements at a time
 constexpr int SYM = 0;     // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
-constexpr int TYPE_C = 0;    // of the elements of C: 0: float32, 1: bfloat16, 2: float16
+constexpr int TYPE_C = 0;  // of the elements of C: 0: float32, 1: bfloat16, 2: float16
 constexpr int TYPE_OLD = 0;  // of those that beta multiplies: that of C, or the source's
 // constants:end
 
@@ -87,7 +87,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, LEAST_BLOCKS)
     const OldValues<SOURCE, 0, TYPE_OLD> values(batch);
     if constexpr (SYM) {
         __shared__ float transposed[THREADS * ELEMENTS * 33 / 32];
-        patch.store<SYM, TYPE_C>(sum, transposed, column, columns, alpha, beta, C, row_stride, column_stride, values);
+        patch.store<SYM, TYPE_C>(sum, transposed, column, columns, alpha, beta, C, row_stride, column_stride,
+                                 values);
         return;
     }
 #pragma unroll

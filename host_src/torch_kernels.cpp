@@ -8,6 +8,7 @@
 #include <ATen/ops/relu.h>
 #include <torch/library.h>
 
+#include <atomic>
 #include <bitset>
 
 namespace fastsgemm {
@@ -138,7 +139,7 @@ std::optional<Tensor> launch(const Entry &entry, const Call &call, Operands &ope
         if (address_of(result) != values.address[Values::C]) return std::nullopt;
         if (!plan.apart(values)) return std::nullopt;
     } else {
-        result = at::empty(entry.shape, options.dtype(at::kFloat));
+        result = at::empty(entry.shape, options.dtype(call.of_halves.value_or(at::kFloat)));
         values.address[Values::C] = address_of(result);
         if ((values.address[Values::C] & 15U) != 0) return std::nullopt;
         if (call.c == nullptr) values.address[Values::SOURCE] = values.address[Values::C];
@@ -166,11 +167,18 @@ void insert(Form form, const Key &key, std::shared_ptr<Entry> entry, uint64_t ep
 
 namespace {
 
+// Whether products of 16-bit factors are replaced whose result has their type.
+std::atomic<bool> rounds = false;
+
+bool is_half(const Tensor &x) {
+    return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
+}
+
 // Multiply as was decided for operands like these. Empty: the kernel before ours is due.
-std::optional<Tensor> multiply(Form form, const Call &call) {
-    const auto type = call.widened ? at::kBFloat16 : at::kFloat;
+std::optional<Tensor> multiply(Form form, Call call) {
+    if (rounds && !call.of_halves && is_half(call.a)) call.of_halves = call.a.scalar_type();
     const auto is_usual = [&](const Tensor &x) {
-        return x.scalar_type() == type || (call.widened && x.scalar_type() == at::kHalf);
+        return call.of_halves ? is_half(x) : x.scalar_type() == at::kFloat;
     };
     if (!(is_usual(call.a) && is_usual(call.b))) {
         Key key;  // of the types alone, so that a table holds few of them
@@ -190,7 +198,7 @@ std::optional<Tensor> multiply(Form form, const Call &call) {
     }
     if (entry != nullptr) {
         const Wish wish =
-            call.widened || !call.a.is_cuda() ? Wish::FLOAT32 : read_wish(&at::Context::float32Precision);
+            call.of_halves || !call.a.is_cuda() ? Wish::FLOAT32 : read_wish(&at::Context::float32Precision);
         if (wish == Wish::TF32) {
             ++entry->tf32;
             return std::nullopt;
@@ -247,13 +255,13 @@ Tensor &product_out(const Tensor &a, const Tensor &b, Tensor &out) {
 
 template <Form FORM>
 Tensor product_dtype(const Tensor &a, const Tensor &b, at::ScalarType type) {
-    auto result = multiply(FORM, {.a = a, .b = b, .widened = type});
+    auto result = multiply(FORM, {.a = a, .b = b, .of_halves = type});
     return result ? *std::move(result) : pass_on(FORM, a, b, type);
 }
 
 template <Form FORM>
 Tensor &product_dtype_out(const Tensor &a, const Tensor &b, at::ScalarType type, Tensor &out) {
-    const Call call{.a = a, .b = b, .out = &out, .widened = type};
+    const Call call{.a = a, .b = b, .out = &out, .of_halves = type};
     if (!multiply(FORM, call)) pass_on(FORM, a, b, type, out);
     return out;
 }
@@ -282,7 +290,7 @@ Tensor &sum_in_place(Tensor &c, const Tensor &a, const Tensor &b, const Scalar &
 template <Form FORM>
 Tensor sum_dtype(const Tensor &c, const Tensor &a, const Tensor &b, at::ScalarType type, const Scalar &beta,
                  const Scalar &alpha) {
-    const Call call{.a = a, .b = b, .c = &c, .beta = &beta, .alpha = &alpha, .widened = type};
+    const Call call{.a = a, .b = b, .c = &c, .beta = &beta, .alpha = &alpha, .of_halves = type};
     auto result = multiply(FORM, call);
     return result ? *std::move(result) : pass_on(FORM, c, a, b, type, beta, alpha);
 }
@@ -290,7 +298,7 @@ Tensor sum_dtype(const Tensor &c, const Tensor &a, const Tensor &b, at::ScalarTy
 template <Form FORM>
 Tensor &sum_dtype_out(const Tensor &c, const Tensor &a, const Tensor &b, at::ScalarType type,
                       const Scalar &beta, const Scalar &alpha, Tensor &out) {
-    const Call call{.a = a, .b = b, .c = &c, .out = &out, .beta = &beta, .alpha = &alpha, .widened = type};
+    const Call call{.a = a, .b = b, .c = &c, .out = &out, .beta = &beta, .alpha = &alpha, .of_halves = type};
     if (!multiply(FORM, call)) pass_on(FORM, c, a, b, type, beta, alpha, out);
     return out;
 }
@@ -422,7 +430,7 @@ std::shared_ptr<const Before> keep(Form form, c10::DispatchKey key) {
 }
 }  // namespace
 
-void register_switch(const std::vector<Form> &forms, c10::DispatchKey key) {
+void register_switch(const std::vector<Form> &forms, c10::DispatchKey key, bool with_rounding) {
     // Destroyed after the lock is released, because destroying a kernel of Python's takes the GIL.
     std::vector<std::shared_ptr<const Before>> kept;
     const std::lock_guard lock(registering);
@@ -433,6 +441,7 @@ void register_switch(const std::vector<Form> &forms, c10::DispatchKey key) {
     }
     registered = std::move(fresh);  // the old ones are taken back only now, so that no call is missed
     registered_key = key;
+    rounds = with_rounding;
 }
 
 void unregister_switch() {

@@ -53,11 +53,11 @@ struct Call {
     const Tensor &a, &b;
     const Tensor *c = nullptr, *out = nullptr;
     const Scalar *beta = nullptr, *alpha = nullptr;
-    std::optional<at::ScalarType> widened = std::nullopt;  // the result's type, of two factors of 16 bits
-    int64_t options = 0;                                   // what else the caller asks for, as a number
+    std::optional<at::ScalarType> of_halves = std::nullopt;  // the result's type, of two factors of 16 bits
+    int64_t options = 0;                                     // what else the caller asks for, as a number
 
     // What the caller asks for, as a number that belongs to the key.
-    int64_t request() const { return widened ? static_cast<int64_t>(*widened) : options; }
+    int64_t request() const { return of_halves ? static_cast<int64_t>(*of_halves) : options; }
 };
 
 // What only the operator has.
@@ -86,9 +86,10 @@ inline bool is_recorded(const Tensor &x) {
 std::optional<Tensor> launch(const Entry &entry, const Call &call, Operands &operands);
 // Add an entry, which was decided in this epoch of its table.
 void insert(Form form, const Key &key, std::shared_ptr<Entry> entry, uint64_t epoch);
-// Register the kernels of the switch in place of those that are registered; a failure changes nothing. The
-// caller does not hold Python's lock in the next three: PyTorch may need it while it holds locks of its own.
-void register_switch(const std::vector<Form> &forms, c10::DispatchKey key);
+// Register the kernels of the switch in place of those that are registered; a failure changes nothing. With
+// `rounds`, products of 16-bit factors whose result has their type are replaced, too. The caller does not
+// hold Python's lock in the next three: PyTorch may need it while it holds locks of its own.
+void register_switch(const std::vector<Form> &forms, c10::DispatchKey key, bool rounds);
 void unregister_switch();
 // Put the kernels of torch.ops.fastsgemm.sgemm above Python's, for as long as the process lives.
 void register_operator();

@@ -84,8 +84,8 @@ std::optional<Tensor> ask_python(Form form, const Call &call, const Key &key,
     const auto epoch = tables[form].epoch();  // before Python decides by what it has now
     const Gil gil;
     Reference extra(Py_NewRef(Py_None));
-    if (call.widened) {
-        extra.reset(Py_NewRef(reinterpret_cast<PyObject *>(torch::getTHPDtype(*call.widened))));
+    if (call.of_halves) {
+        extra.reset(Py_NewRef(reinterpret_cast<PyObject *>(torch::getTHPDtype(*call.of_halves))));
     } else if (options != nullptr) {
         const auto precision = options->precision ? std::string(*options->precision) : std::string();
         extra.reset(Py_BuildValue("(zOON)", options->precision ? precision.c_str() : nullptr,
@@ -274,7 +274,9 @@ PyObject *on(PyObject * /*module*/, PyObject *arguments) {
     return guarded([&]() -> PyObject * {
         PyObject *numbers = nullptr;
         const char *name = nullptr;
-        if (!PyArg_ParseTuple(arguments, "O!s", &PyList_Type, &numbers, &name)) throw_python_error();
+        int rounds = 0;
+        if (!PyArg_ParseTuple(arguments, "O!sp", &PyList_Type, &numbers, &name, &rounds))
+            throw_python_error();
         std::vector<Form> forms;
         for (Py_ssize_t i = 0; i < PyList_GET_SIZE(numbers); ++i) {
             const auto form = PyLong_AsLong(PyList_GET_ITEM(numbers, i));
@@ -284,7 +286,7 @@ PyObject *on(PyObject * /*module*/, PyObject *arguments) {
         const auto key = c10::parseDispatchKey(name);
         {
             const pybind11::gil_scoped_release released;
-            register_switch(forms, key);
+            register_switch(forms, key, rounds != 0);
         }
         Py_RETURN_NONE;
     });

@@ -14,7 +14,8 @@ template <int ROWS, int COLUMNS, int TRANS, int VEC, int SYMMETRY, int TYPE = 0>
 struct StoreLayout {
     static constexpr int BM = ROWS, BN = COLUMNS, TRANS_C = TRANS, VEC_C = VEC, SYM = SYMMETRY, TYPE_C = TYPE;
     static constexpr Triangle TRIANGLE = SYM ? Triangle::LOWER : Triangle::WHOLE;
-    static_assert(VEC_C == 1 || (VEC_C == 4 && !TRANS_C), "C is stored one or four elements at a time, along a row");
+    static_assert(VEC_C == 1 || (VEC_C == 4 && !TRANS_C),
+                  "C is stored one or four elements at a time, along a row");
     static_assert(SYM >= 0 && SYM <= 3, "see device/triangle.cuh");
     static_assert(!(SYM && TRANS_C), "with SYM, the transpose of what is stored is stored as well");
 };
@@ -180,7 +181,8 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
                 store_code(columns, n + (pass + 1) * HEIGHT / 16 * WIDTH + lane % WIDTH, N, alpha);
         const int row = Pass::row(lane), column = Pass::column(lane);
         const float *from = scratch + row * Pass::PITCH + column;
-        ElementType<Layout::TYPE_C> *to = C + (m + first_row + row) * down + (n + first_column + column) * right;
+        ElementType<Layout::TYPE_C> *to =
+            C + (m + first_row + row) * down + (n + first_column + column) * right;
         int own_code[VEC];  // of the columns that the lane has in every step or, with TRANS_C, of the rows
 #pragma unroll
         for (int i = 0; i < VEC; ++i)
@@ -216,8 +218,8 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
                 values.find(old_values, m + first_row + row, n + first_column + column);
 #pragma unroll
             for (int step = 0; step < STEPS; ++step)
-                load_vector<Old::VEC, Old::TYPE>(old[step], old_values + step * old_stride, code[step], all[step],
-                                      values.step());
+                load_vector<Old::VEC, Old::TYPE>(old[step], old_values + step * old_stride, code[step],
+                                                 all[step], values.step());
         }
 #pragma unroll
         for (int step = 0; step < STEPS; ++step) {

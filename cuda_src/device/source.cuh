@@ -54,7 +54,8 @@ struct OldValues {
     __device__ __forceinline__ OldValues(const Element *first, long long row_stride, long long column_stride)
         : first(first), row_stride(row_stride), column_stride(column_stride) {}
     __device__ __forceinline__ explicit OldValues(const BatchAndSource<SOURCE> &batch)
-        : OldValues(reinterpret_cast<const Element *>(batch.source.first), batch.source.row_stride, batch.source.column_stride) {
+        : OldValues(reinterpret_cast<const Element *>(batch.source.first), batch.source.row_stride,
+                    batch.source.column_stride) {
         if (batch.count > 1) first += batch_offset(batch, batch.source.steps);
     }
     __device__ __forceinline__ void find(const Element *&old, long long m, long long n) const {
@@ -74,9 +75,7 @@ template <int TRANS_C, int TYPE_C>
 struct OldValues<0, TRANS_C, TYPE_C> : OldC<TYPE_C> {
     __device__ __forceinline__ OldValues(const ElementType<TYPE_C> *, long long, long long) {}
     __device__ __forceinline__ explicit OldValues(const BatchAndSource<0> &) {}
-    __device__ __forceinline__ OldValues<0, !TRANS_C, TYPE_C> transposed() const {
-        return {nullptr, 0, 0};
-    }
+    __device__ __forceinline__ OldValues<0, !TRANS_C, TYPE_C> transposed() const { return {nullptr, 0, 0}; }
 };
 
 // Four old values, `step` apart.
@@ -93,17 +92,16 @@ __device__ __forceinline__ float4 four_values(const ElementType<TYPE> *old, long
 template <int TYPE>
 __device__ __forceinline__ float epilogue(float alpha, float acc, float beta, const ElementType<TYPE> *c) {
     if constexpr (TYPE == 0) return epilogue(alpha, acc, beta, c);
-    return beta == 0.0f ? __fmul_rn(alpha, acc)
-                        : __fmaf_rn(alpha, acc, __fmul_rn(beta, to_float<TYPE>(*c)));
+    return beta == 0.0f ? __fmul_rn(alpha, acc) : __fmaf_rn(alpha, acc, __fmul_rn(beta, to_float<TYPE>(*c)));
 }
 
 // COUNT neighbouring elements of one line of C from (m, n) on, of which those from `left` on lie past the
-// matrix. VEC = 4 needs addresses aligned to four elements and a multiple of 4 for `left`; the host chooses VEC so that it is.
-// The store_row of device/epilogue.cuh reads C itself; it does not call this one, because the compiler would
-// then order the instructions of rungs 6 and 8 differently.
+// matrix. VEC = 4 needs addresses aligned to four elements and a multiple of 4 for `left`; the host chooses
+// VEC so that it is. The store_row of device/epilogue.cuh reads C itself; it does not call this one, because
+// the compiler would then order the instructions of rungs 6 and 8 differently.
 template <int COUNT, int VEC, int TYPE_C = 0, class Old>
-__device__ __forceinline__ void store_row(ElementType<TYPE_C> *c, const float *acc, int left, float alpha, float beta,
-                                          const Old &values, long long m, long long n) {
+__device__ __forceinline__ void store_row(ElementType<TYPE_C> *c, const float *acc, int left, float alpha,
+                                          float beta, const Old &values, long long m, long long n) {
     static_assert(VEC == 1 || VEC == 4, "C is stored 4 or 16 bytes at a time");
     static_assert(COUNT % VEC == 0, "a row of the thread tile is whole vectors");
     const ElementType<Old::TYPE> *old = nullptr;
@@ -116,11 +114,10 @@ __device__ __forceinline__ void store_row(ElementType<TYPE_C> *c, const float *a
         if constexpr (VEC == 4) {
             float4 four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             if (beta != 0.0f) four = four_values<Old::VEC, Old::TYPE>(old + j * step, step);
-            store_four<TYPE_C>(
-                c + j,
-                make_float4(epilogue(alpha, acc[j], beta, &four.x), epilogue(alpha, acc[j + 1], beta, &four.y),
-                            epilogue(alpha, acc[j + 2], beta, &four.z),
-                            epilogue(alpha, acc[j + 3], beta, &four.w)));
+            store_four<TYPE_C>(c + j, make_float4(epilogue(alpha, acc[j], beta, &four.x),
+                                                  epilogue(alpha, acc[j + 1], beta, &four.y),
+                                                  epilogue(alpha, acc[j + 2], beta, &four.z),
+                                                  epilogue(alpha, acc[j + 3], beta, &four.w)));
         } else {
             c[j] = from_float<TYPE_C>(epilogue<Old::TYPE>(alpha, acc[j], beta, old + j * step));
         }

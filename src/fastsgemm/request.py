@@ -58,6 +58,14 @@ class Request(Struct, frozen=True, cache_hash=True):
         return self.precision != PRECISIONS[0] or self.batch_invariant
 
     @property
+    def rounds(self) -> bool:
+        """Whether a switch also replaces products of two 16-bit operands whose result has their type.
+
+        Who asks for one order of summation on tensor cores means those of a model in BF16 above all.
+        """
+        return self.tensor_cores and self.batch_invariant
+
+    @property
     def has_operator(self) -> bool:
         """Whether PyTorch's operator can compute it: it takes no rung or config, and cannot write one triangle only."""
         return self.rung is None and self.config is None and not self.symmetric.leaves_one

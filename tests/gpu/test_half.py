@@ -176,6 +176,38 @@ def test_the_switch_takes_the_forms_with_a_dtype_on_tensor_cores_only(torch, nor
         torch.testing.assert_close(one.double(), exact, rtol=1e-5, atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_16_bit_layer_has_the_same_bits_in_every_batch(torch, normal, dtype):
+    """Forward and backward: rows alone and among others, in new arrays, by the launcher's second call, with a bias."""
+    import fastsgemm.torch
+
+    x, w, bias = normal(300, 4096, dtype=dtype), normal(1024, 4096, dtype=dtype), normal(1024, dtype=dtype)
+    with fastsgemm.torch.enabled("fp16x3", batch_invariant=True) as turned:
+        whole, gradient = torch.nn.functional.linear(x, w, bias), torch.mm(x[:, :1024], w)
+        for rows in (1, 2, 7, 16, 64, 129, 256):
+            for first in (0, 300 - rows):
+                part = x[first : first + rows].clone()
+                assert torch.equal(torch.nn.functional.linear(part, w, bias), whole[first : first + rows])
+                assert torch.equal(torch.mm(part[:, :1024], w), gradient[first : first + rows])
+    assert whole.dtype is x.dtype and not [line for line in turned.report().lines if line.reason]
+    exact = x.double() @ w.double().t() + bias.double()
+    ulp = {"bfloat16": 2.0**-8, "float16": 2.0**-11}[dtype]
+    assert ((whole.double() - exact).abs() <= 0.5001 * 2 * ulp * exact.abs() + 1e-4).all()
+
+
+def test_jax_products_with_16_bit_results():
+    jax = pytest.importorskip("jax")
+    import fastsgemm.jax
+
+    draw = jax.random.split(jax.random.key(0))
+    a, b = (jax.random.normal(key, (96, 96), "bfloat16") for key in draw)
+    wanted = jax.numpy.matmul(a.astype("float32"), b.astype("float32"), precision="highest").astype("bfloat16")
+    with fastsgemm.jax.enabled("fp16x3", batch_invariant=True):
+        found, one = jax.jit(jax.numpy.matmul)(a, b), jax.jit(jax.numpy.matmul)(a[5:6], b)
+    assert found.dtype == "bfloat16" and bool((one[0] == found[5]).all())
+    assert float(abs(found.astype("float32") - wanted.astype("float32")).max()) < 0.2
+
+
 def test_jax_and_cupy_arrays(torch):
     ran = False
     for name in ("jax", "cupy"):

@@ -108,6 +108,21 @@ def test_two_16_bit_operands_are_for_tensor_cores_or_one_order(how):
         assert replaced(jax.grad(lambda a, b: of_halves(a, b).sum()), a, b) > 0
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16], ids=str)
+def test_both_together_replace_products_with_16_bit_results(dtype):
+    a, b = A.astype(dtype), B.astype(dtype)
+    name = {jnp.bfloat16: "bf16", jnp.float16: "f16"}[dtype]
+    with fastsgemm.jax.enabled("fp16x3", batch_invariant=True) as on:
+        for precision in (None, "high", "highest"):
+            *_, last = calls(lowered(partial(jnp.matmul, precision=precision), a, b))
+            assert last.rpartition(" : ")[2].endswith(f"-> tensor<64x48x{name}>")
+        assert replaced(jax.grad(lambda a, b: jnp.matmul(a, b).sum(), (0, 1)), a, b) >= 2
+        assert not [line for line in on.report().lines if line.reason]
+        assert replaced(partial(jnp.dot, preferred_element_type=dtype), A.astype(jnp.bfloat16), B) == 0
+        assert replaced(of_algorithm("BF16_BF16_F32"), a, b) == 0
+        assert replaced(jnp.matmul, A, B) == 0  # float32 where TF32 is allowed
+
+
 @pytest.mark.parametrize(("value", "count"), [("highest", 1), ("float32", 1), ("high", 0), ("tensorfloat32", 0)])
 def test_the_default_precision(value, count):
     with fastsgemm.jax.enabled(), jax.default_matmul_precision(value):

@@ -1,5 +1,7 @@
 """16-bit operands in PyTorch: the operator, its gradients, and `linear_fp32`."""
 
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -238,7 +240,92 @@ class TestSwitch:
     def test_tf32_is_about_float32_factors(self, monkeypatch, passed_on):
         monkeypatch.setattr("fastsgemm.torch.overrides.fp32_precision", lambda: "tf32")
         override = overrides.Override("mm.dtype", resolve(precision="fp16x3"), "cuda")
-        assert override._fp32_precision() == ""
+        found, decision = override.multiply(self.A, self.B, None, None, None, None, torch.float32)
+        assert found is not None and not decision.reason
+
+
+SHAPES = {"A": (3, 4), "B": (4, 5), "C": (3, 5)}
+IN_ORDER = {"precision": "fp16x3", "batch_invariant": True, "device": "cpu"}
+ROUNDED = {
+    "mm": lambda s, **how: torch.mm(s.A, s.B, **how),
+    "bmm": lambda s, **how: torch.bmm(s.A3, s.B3, **how),
+    "addmm": lambda s, **how: torch.addmm(s.C, s.A, s.B, beta=2, alpha=0.5, **how),
+    "baddbmm": lambda s, **how: torch.baddbmm(s.C3, s.A3, s.B3, beta=2, alpha=0.5, **how),
+    "addmm of a linear layer": lambda s, **how: torch.nn.functional.linear(s.A, s.B.mT, s.C[0]),
+}
+
+
+@pytest.fixture(params=["python", "launcher"])
+def gpu(request, device, monkeypatch):
+    """The device, whose calls take the way through Python or, but for the first of a kind, the launcher."""
+    if request.param == "launcher":
+        request.getfixturevalue("launcher")
+    monkeypatch.setattr("fastsgemm.torch.execution.gpu_of", lambda ordinal: device)
+    monkeypatch.setattr("fastsgemm.torch.execution.current_stream", lambda ordinal: 5)
+    return device
+
+
+class TestRounded:
+    """The products of a 16-bit model, which one order of summation on tensor cores replaces."""
+
+    @pytest.fixture(params=HALVES, ids=str)
+    def factors(self, request):
+        of = {name: values(*shape, dtype=request.param) for name, shape in SHAPES.items()}
+        return SimpleNamespace(**of, **{f"{name}3": x.expand(2, *x.shape) for name, x in of.items()})
+
+    @pytest.mark.parametrize("form", ROUNDED)
+    def test_replaced(self, form, factors, gpu):
+        call = ROUNDED[form]
+        wanted = call(SimpleNamespace(**{name: x.float() for name, x in vars(factors).items()}))
+        with fastsgemm.torch.enabled(**IN_ORDER) as turned:
+            found = [call(factors) for _ in range(2)]
+            out = torch.empty_like(found[0])
+            if "layer" not in form:
+                found.append(call(factors, out=out))
+        assert not [line for line in turned.report().lines if line.reason]
+        for result in found:
+            assert result.dtype is factors.A.dtype
+            torch.testing.assert_close(result, wanted.to(result.dtype))
+
+    def test_in_place(self, factors, gpu):
+        wanted = (factors.C.float() + factors.A.float() @ factors.B.float()).to(factors.A.dtype)
+        with fastsgemm.torch.enabled(**IN_ORDER):
+            for _ in range(2):
+                c = factors.C.clone()
+                assert c.addmm_(factors.A, factors.B) is c
+                torch.testing.assert_close(c, wanted)
+
+    def test_tf32_does_not_matter(self, factors, gpu, monkeypatch):
+        monkeypatch.setattr("fastsgemm.torch.overrides.fp32_precision", lambda: "tf32")
+        override = overrides.Override("mm", resolve(precision="fp16x3", batch_invariant=True), "cuda")
+        found, _ = override.multiply(factors.A, factors.B, None, None, None, None, None)
+        assert found is not None
+
+    @pytest.mark.parametrize("how", [{"precision": "fp16x3"}, {"batch_invariant": True}, {}], ids=str)
+    def test_one_without_the_other_leaves_them_to_pytorch(self, how, factors, gpu):
+        name = str(factors.A.dtype).removeprefix("torch.")
+        with fastsgemm.torch.enabled(**how, device="cpu") as turned:
+            for _ in range(2):
+                torch.mm(factors.A, factors.B)
+        assert {(line.operator, line.reason, line.calls) for line in turned.report().lines} == {
+            ("mm", f"dtype {name}", 2)
+        }
+
+    def test_factors_and_sums_of_two_types_are_passed_on(self, factors, gpu):
+        with fastsgemm.torch.enabled(**IN_ORDER) as turned, pytest.raises(RuntimeError):
+            torch.mm(factors.A, factors.B.float())
+        with fastsgemm.torch.enabled(**IN_ORDER) as other, pytest.raises(RuntimeError):
+            torch.addmm(factors.C.float(), factors.A, factors.B)
+        reasons = [line.reason for turn in (turned, other) for line in turn.report().lines]
+        assert reasons == ["factors of two dtypes, which PyTorch refuses", "dtype float32"]
+
+    def test_gradients_are_replaced_too(self, factors, gpu):
+        A, B = factors.A.clone().requires_grad_(), factors.B.clone().requires_grad_()
+        with fastsgemm.torch.enabled(**IN_ORDER) as turned:
+            torch.mm(A, B).sum().backward()
+        assert sum(line.calls for line in turned.report().lines if not line.reason) == 3
+        torch.testing.assert_close(A.grad, B.detach().sum(1).expand(3, 4), rtol=0.02, atol=0.02)
+        assert B.grad.dtype is B.dtype
 
 
 def test_forms_that_pytorch_has_no_kernel_of_are_left_out():

@@ -124,12 +124,14 @@ class _Group(NamedTuple):
     strides: tuple[int, ...]  # in the operands that have these labels, in elements
 
 
-def metas(labels: Labels, a: Shape, b: Shape, dtypes: Dtypes = FLOAT32, fold: bool = True) -> tuple[Meta, ...] | None:
+def metas(
+    labels: Labels, a: Shape, b: Shape, dtypes: Dtypes = FLOAT32, fold: bool = True, written: DType = DType.F32
+) -> tuple[Meta, ...] | None:
     """Return A, B and the result as matrices, or None if their summed labels do not merge into one dimension in both.
 
-    The arrays are row-major. Row or column dimensions that do not merge into one become batch dimensions, with stride 0
-    in the other operand. Without `fold`, as for symmetric results, the matrices have only the last row and column
-    dimension of the result.
+    The arrays are row-major, A and B of these types and the result of the type `written`. Row or column dimensions that
+    do not merge into one become batch dimensions, with stride 0 in the other operand. Without `fold`, as for symmetric
+    results, the matrices have only the last row and column dimension of the result.
     """
     sizes = extents(labels, a, b)
     of_a = dict(zip(labels.a, row_major(a), strict=True))
@@ -159,7 +161,7 @@ def metas(labels: Labels, a: Shape, b: Shape, dtypes: Dtypes = FLOAT32, fold: bo
     )  # fmt: skip
     return tuple(
         Meta((*[d[0] for d in batch], *shape), (*[d[1 + number] for d in batch], *strides), dtype)
-        for number, ((shape, strides), dtype) in enumerate(zip(matrices, (*dtypes, DType.F32), strict=True))
+        for number, ((shape, strides), dtype) in enumerate(zip(matrices, (*dtypes, written), strict=True))
     )
 
 

@@ -28,7 +28,7 @@ from fastsgemm.jax.entry import Case, Entry, entries
 from fastsgemm.jit import compiler
 from fastsgemm.jit.source import target
 from fastsgemm.problem import DType, Dtypes
-from fastsgemm.request import Request, of_gram
+from fastsgemm.request import Request, of_call, of_gram
 from fastsgemm.tuning import first_use
 
 DTYPES = {np.dtype(getattr(jnp, dtype.numpy_name)): dtype for dtype in DType}  # of operands
@@ -123,11 +123,15 @@ def product(
     dimension_order = tuple(labels.c.index(label) for label in order)
     dtypes = Dtypes(*(DTYPES[values[name][1].dtype] for name in "AB"))
     fold = not request.symmetric
-    metas = contraction.metas(labels._replace(c=order), a, b, dtypes, fold)
+    written = DTYPES[out.dtype]
+    metas = contraction.metas(labels._replace(c=order), a, b, dtypes, fold, written)
     if metas is None:
         labels = _with_one_order(ctx, values, labels)
-        metas = contraction.metas(labels._replace(c=order), values["A"][1].shape, values["B"][1].shape, dtypes, fold)
+        a, b = values["A"][1].shape, values["B"][1].shape
+        metas = contraction.metas(labels._replace(c=order), a, b, dtypes, fold, written)
         assert metas is not None
+    if written:
+        request = of_call(request, output="out")
     if values["A"][0] == values["B"][0] and is_transpose(*metas[:2]):
         request = of_gram(request)
     calls, workspace = calls_of(_device(ctx), request, metas, alpha, beta)

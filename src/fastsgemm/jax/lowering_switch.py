@@ -85,9 +85,11 @@ def enable(precision: str = "ieee", batch_invariant: bool = False) -> Switch:
     Replaced is ``lax.dot_general`` of float32 arrays where the program asks for float32, and with it ``jnp.dot``,
     ``matmul``, ``einsum``, ``tensordot``, the layers of neural networks, and the gradients of all these. A program asks
     for float32 by precision "highest", as an argument or as ``jax_default_matmul_precision``, or by the algorithm
-    ``F32_F32_F32``. JAX's default on these devices remains TF32. Products of BF16 and FP16 arrays
-    are replaced, too, where the program asks for "highest" and a float32 result (``preferred_element_type``); of two
-    such arrays with precision "fp16x3" or `batch_invariant`, because XLA's tensor cores are faster than FMAs.
+    ``F32_F32_F32``. JAX's default on these devices remains TF32. Products of BF16 and FP16 arrays are replaced, too,
+    where the program asks for "highest" and a float32 result (``preferred_element_type``); of two such arrays with
+    precision "fp16x3" or `batch_invariant`, because XLA's tensor cores are faster than FMAs. With both, products of two
+    arrays of a 16-bit type with a result of this type are replaced, whatever their precision, as models in BF16 have
+    them: the sum is as accurate as in float32, and rounded once.
 
     Parameters
     ----------
@@ -177,8 +179,9 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
     switch = periods.current
     if switch is None:
         return _original(ctx, a, b, **parameters)
-    avals = ctx.avals_in
-    if any(aval.dtype not in lowering.DTYPES for aval in avals) or ctx.avals_out[0].dtype != np.float32:
+    avals, (out,) = ctx.avals_in, ctx.avals_out
+    rounds = _rounds(switch.request, ctx)
+    if any(aval.dtype not in lowering.DTYPES for aval in avals) or not (rounds or out.dtype == np.float32):
         switch._counts.add((" and ".join(str(aval.dtype) for aval in avals), "not float32"), 1, 0)
         return _original(ctx, a, b, **parameters)
     shapes = [aval.shape for aval in avals]
@@ -196,16 +199,24 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
         function = primitive.divided(
             primitive.Parameters(subscripts, switch.request, 1.0, 0.0, parameters.get("out_sharding"))
         )
-        return mlir.lower_fun(function, multiple_results=False)(ctx, a, b)
+        return mlir.lower_fun(lambda a, b: function(a, b).astype(out.dtype), multiple_results=False)(ctx, a, b)
     values = {"A": (a, avals[0]), "B": (b, avals[1])}
     order = _order(labels)
     return [lowering.product(ctx, *_untransposed(values, labels), switch.request, 1.0, 0.0, order)]
 
 
+def _rounds(request: Request, ctx: Any) -> bool:
+    """Return whether it is a product of two arrays of a 16-bit type with a result of this type that is replaced."""
+    dtypes = {aval.dtype for aval in (*ctx.avals_in, *ctx.avals_out)}
+    return request.rounds and len(dtypes) == 1 and bool(lowering.DTYPES.get(*dtypes))
+
+
 def _reason(request: Request, ctx: Any, precision: Any) -> str:
     """Return why a product of this precision and these dtypes is passed on; empty if it is not."""
     algorithm = next((name for name, preset in _PRESETS.items() if precision == preset), None)
-    if precision not in _ANY_HIGHEST and algorithm not in _FLOAT32:
+    # XLA has one arithmetic for a result of 16 bits, unless an algorithm is asked for.
+    any_precision = _rounds(request, ctx) and not isinstance(precision, _Preset)
+    if not any_precision and precision not in _ANY_HIGHEST and algorithm not in _FLOAT32:
         if algorithm is None:
             return "its precision is not 'highest'"
         if request.precision != "fp16x3":
@@ -213,7 +224,7 @@ def _reason(request: Request, ctx: Any, precision: Any) -> str:
     if partitioning.is_partitioned(ctx) and not partitioning.can_divide(ctx):
         return "XLA partitions the program and cannot be told how"
     halves = [aval for aval in ctx.avals_in if aval.dtype != np.float32]
-    if halves and precision not in _ANY_HIGHEST:
+    if halves and not any_precision and precision not in _ANY_HIGHEST:
         return "an algorithm was asked for, and an operand is not float32"
     if len(halves) == 2 and not request.replaces_halves:
         return "both operands have 16 bits, which precision fp16x3 replaces"

@@ -140,7 +140,8 @@ def _to_half(a: Array) -> Array:
 
 def _to_bfloat16s(high: Array, low: Array) -> Array:
     """Round two float32 to bfloat16, to nearest even, and pack them into one register."""
-    return _to_bfloat16(low) | _to_bfloat16(high) << np.uint32(16)
+    both: Array = _to_bfloat16(low) | _to_bfloat16(high) << np.uint32(16)
+    return both
 
 
 def _to_bfloat16(a: Array) -> Array:

@@ -94,12 +94,15 @@ def _imported(path: Path) -> Any:
 # For the switch.
 
 
-def on(overrides: Sequence[Override], key: str) -> None:
-    """Register the kernels of these overrides in place of the current ones; a failure changes nothing."""
+def on(overrides: Sequence[Override], key: str, rounds: bool) -> None:
+    """Register the kernels of these overrides in place of the current ones; a failure changes nothing.
+
+    `rounds` says whether products of 16-bit factors are replaced whose result has their type.
+    """
     forms = {_module.FORMS.index(override.name): override for override in overrides}
     before = _replace_overrides(forms)
     try:
-        _module.on(list(forms), key)
+        _module.on(list(forms), key, rounds)
     except BaseException:
         _replace_overrides(before)
         raise

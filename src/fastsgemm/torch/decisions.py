@@ -16,7 +16,7 @@ from fastsgemm.call.arrays import HOST
 from fastsgemm.call.driver import LoadedPlan
 from fastsgemm.geometry.layout import Meta, row_major
 from fastsgemm.problem import MAX_EXTENT
-from fastsgemm.torch.execution import meta
+from fastsgemm.torch.execution import DTYPES, meta
 
 HALVES = torch.bfloat16, torch.float16
 TF32 = "TF32 is allowed"
@@ -36,6 +36,7 @@ class Decision:
     # Of A, B, the output and, where it is a separate tensor, C: everything but their addresses.
     metas: tuple[Meta, ...] = ()
     shape: tuple[int, ...] = ()  # of a new result
+    dtype: torch.dtype = torch.float32  # of the result
     plan: LoadedPlan | None = None  # what is launched; None for the host, and before the first call
     number: int = 0  # among the decisions of its override
     # Numbers of calls by reason and note. The usual reason is the decision's own; others depend on more than what the
@@ -58,16 +59,22 @@ class Operation:
 
 
 def make(
-    operation: Operation, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, result: torch.dtype | None = None
+    operation: Operation,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None,
+    out: Tensor | None,
+    result: torch.dtype | None = None,
+    rounds: bool = False,
 ) -> Decision:
     """Return the decision on a call with factors A and B, addend C and an output, which may be a new tensor.
 
     `c` is None for an operator that adds nothing, and `out` for a new tensor. If both are the same memory, C is updated
-    in place. `result` is the requested dtype of the product of two factors of one 16-bit type; None for float32
-    factors.
+    in place. `result` is the requested dtype of the product of two factors of one 16-bit type, which is theirs only if
+    results may be rounded, `rounds`; None for float32 factors.
     """
     operands = [x for x in (a, b, c, out) if x is not None]
-    reason = _of_types(operands, result)
+    reason = _of_types(operands, result, rounds)
     if reason:
         return Decision(" and ".join(_name(x.dtype) for x in operands[:2]), 0, reason)
     problem = " x ".join(_format_shape(x) for x in (a, b))
@@ -78,10 +85,11 @@ def make(
     reason = _of_shapes(shape, a, b, c, out)
     if reason:
         return Decision(problem, flops, reason)
-    written = Meta(shape, row_major(shape), device=a.get_device()) if out is None else meta(out)
+    dtype = torch.float32 if result is None else result
+    written = Meta(shape, row_major(shape), DTYPES[dtype], a.get_device()) if out is None else meta(out)
     separate_c = [c] if c is not None and (out is None or not same(c, out)) else []
     metas = (meta(a), meta(b), written, *map(meta, separate_c))
-    return Decision(problem, flops, ordinal=a.get_device(), metas=metas, shape=shape)
+    return Decision(problem, flops, ordinal=a.get_device(), metas=metas, shape=shape, dtype=dtype)
 
 
 def same(c: Tensor, out: Tensor) -> bool:
@@ -107,13 +115,13 @@ def _emulates(ordinal: int) -> bool:
     return ordinal != HOST and torch.cuda.get_device_capability(ordinal)[0] == 10
 
 
-def _of_types(operands: list[Tensor], result: torch.dtype | None) -> str:
-    if result not in (None, torch.float32):
+def _of_types(operands: list[Tensor], result: torch.dtype | None, rounds: bool) -> str:
+    if result not in (None, torch.float32) and not (rounds and result is operands[0].dtype):
         return f"out_dtype {_name(result)}"
     if operands[0].dtype is not operands[1].dtype and result is not None:
         return "factors of two dtypes, which PyTorch refuses"
     for index, x in enumerate(operands):
-        if x.dtype not in ((torch.float32,) if result is None or index > 1 else HALVES):
+        if x.dtype not in ((result or torch.float32,) if result is None or index > 1 else HALVES):
             return f"dtype {_name(x.dtype)}"
         if x.layout is not torch.strided:
             return f"layout {x.layout}"

@@ -87,7 +87,7 @@ class Switch:
     def _on(self) -> None:
         """Register the kernels. If that fails, nothing has changed."""
         if self._launched:
-            cpp_launcher.on(self._overrides, self._key)
+            cpp_launcher.on(self._overrides, self._key, self._request.rounds)
         else:
             self._register()
         self._native_overrides = _native_overrides()
@@ -239,8 +239,9 @@ def enable(
     Replaced are ``mm``, ``addmm``, ``bmm``, ``baddbmm``, ``addmv`` and ``dot``, with their forms that write to ``out``
     or in place. All other products of PyTorch arrive as these: ``linear``, ``matmul``, ``einsum``, ``mv``, their
     gradients, and what ``torch.compile`` generates. With precision "fp16x3" or `batch_invariant`, so are products of
-    BF16 or FP16 tensors that are asked for with ``out_dtype=torch.float32``, where PyTorch has them. Every call that is
-    not about float32 on CUDA goes to PyTorch's own kernel; `report` says which and why.
+    BF16 or FP16 tensors that are asked for with ``out_dtype=torch.float32``, where PyTorch has them; with both, those
+    whose result is BF16 or FP16, too, as models in these types call them: the sum is as accurate as in float32, and
+    rounded once. Every other call goes to PyTorch's own kernel; `report` says which and why.
 
     If the switch is on already, these settings replace the old ones. Within a block of `enabled`, they hold until the
     end of that block. While another thread is in such a block, they hold from the end of that block on.

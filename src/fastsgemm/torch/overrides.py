@@ -38,7 +38,8 @@ _MOST_DECISIONS = 16384  # of one operator; then its table is cleared
 class Override:
     """One operator in one form, and its decisions.
 
-    Names are such as ``mm``, ``mm.out``, ``addmm_`` or ``mm.dtype``; the last has 16-bit factors and a float32 result.
+    Names are such as ``mm``, ``mm.out``, ``addmm_`` or ``mm.dtype``; the last has 16-bit factors and names the type of
+    the result.
     """
 
     def __init__(self, name: str, request: Request, device: str) -> None:
@@ -49,8 +50,7 @@ class Override:
         self._widens = ".dtype" in name
         self.original: Any  # PyTorch's kernel, where Python's kernel is registered
         self._request = of_call(request, output="the output")
-        # The program's setting is about float32 factors.
-        self._fp32_precision = fp32_precision if device == "cuda" and not self._widens else _default_precision
+        self._fp32_precision = fp32_precision if device == "cuda" else _default_precision
         self._table: dict[Any, Decision] = {}
         self.decisions: dict[int, Decision] = {}  # by number; numbers are not reused
         self._numbers = itertools.count()
@@ -116,7 +116,7 @@ class Override:
         """
         decision = self._decide(a, b, c, out, out_dtype)
         reason, note = decision.reason, ""
-        setting = "" if reason else self._fp32_precision()
+        setting = "" if reason or a.dtype in decisions.HALVES else self._fp32_precision()  # about float32 factors
         if setting:
             reason, note = decisions.of_fp32_precision(setting, decision.ordinal, self._request.precision)
         result = None
@@ -135,10 +135,12 @@ class Override:
 
     def _decide(self, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, out_dtype: Any) -> Decision:
         operands = [x for x in (a, b, c, out) if x is not None]
+        rounds = self._request.rounds
+        if rounds and not self._widens and a.dtype in decisions.HALVES:
+            out_dtype = a.dtype
         factors = {a.dtype, b.dtype}
         key: tuple[Any, ...] = (a.dtype, b.dtype, out_dtype)
-        replaceable = factors <= set(decisions.HALVES) if self._widens else factors == {torch.float32}
-        if replaceable:
+        if factors == {torch.float32} if out_dtype is None else factors <= set(decisions.HALVES):
             addresses = [x.data_ptr() for x in operands]
             same = addresses[0] == addresses[1], addresses[-1] == addresses[-2]
             descriptions = [
@@ -150,7 +152,7 @@ class Override:
         if decision is None:
             if self.is_full:
                 self.release()
-            decision = decisions.make(self._operation, a, b, c, out, out_dtype)
+            decision = decisions.make(self._operation, a, b, c, out, out_dtype, rounds)
             decision.number = next(self._numbers)
             self.decisions[decision.number] = self._table[key] = decision
         return decision
@@ -160,7 +162,7 @@ class Override:
     ) -> Tensor:
         """Multiply as decided, and store the plan in the decision."""
         alpha, beta = (1.0, 0.0) if alpha is None else _scalars(alpha, beta)
-        result = torch.empty(decision.shape, dtype=torch.float32, device=a.device) if out is None else out
+        result = torch.empty(decision.shape, dtype=decision.dtype, device=a.device) if out is None else out
         tensors = [a, b, result, *([] if c is None else [c])]
         addresses = [x.data_ptr() for x in tensors]
         if any(
