@@ -84,6 +84,7 @@ struct Work {
 };
 
 using Layout = StoreLayout<BM, BN, TRANS_C, VEC_C, SYM, TYPE_C>;
+using RaggedLayout = StoreLayout<BM, BN, TRANS_C, VEC_C, SYM, TYPE_C, true>;
 
 // Copy what the tiles of this block need, stage after stage. By one thread.
 __device__ __forceinline__ void copy_tiles(const Boxes &A, const Boxes &B, Ring ring, int M, int N, int K,
@@ -167,9 +168,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             ring.release(last);
             repair(sum, left, A + work.first, lda, B + work.first, ldb, work.tile.m + 16 * warp, work.tile.n,
                    M, N, work.steps);
-            store_triangles<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
-                                    work.tile.n, M, N, split ? 1.0f : alpha, nullptr, nullptr,
-                                    split ? 0.0f : beta, C + work.part * part_stride, ldc, old);
+            const int m = work.tile.m + 16 * warp, n = work.tile.n;
+            float *const scratch = reinterpret_cast<float *>(shared + own);
+            ElementType<TYPE_C> *const c = C + work.part * part_stride;
+            const float a = split ? 1.0f : alpha, b = split ? 0.0f : beta;
+            if (!SYM && m + 16 <= M && n + BN <= N)
+                store_whole<Layout>(sum, scratch, m, n, a, b, c, ldc, old);
+            else
+                store_triangles<RaggedLayout>(sum, scratch, m, n, M, N, a, nullptr, nullptr, b, c, ldc, old);
         }
     }
 }

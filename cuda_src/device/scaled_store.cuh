@@ -10,10 +10,12 @@
 
 // What a kernel stores: tiles of ROWS x COLUMNS elements, of a C that is column-major with TRANS = 1, VEC
 // elements at a time, of type TYPE (device/element.cuh). See device/triangle.cuh for SYMMETRY.
-template <int ROWS, int COLUMNS, int TRANS, int VEC, int SYMMETRY, int TYPE = 0>
+template <int ROWS, int COLUMNS, int TRANS, int VEC, int SYMMETRY, int TYPE = 0, bool LOOP = false>
 struct StoreLayout {
     static constexpr int BM = ROWS, BN = COLUMNS, TRANS_C = TRANS, VEC_C = VEC, SYM = SYMMETRY, TYPE_C = TYPE;
     static constexpr Triangle TRIANGLE = SYM ? Triangle::LOWER : Triangle::WHOLE;
+    // Whether what is not whole tiles is stored in a loop, because a kernel has other code for these.
+    static constexpr bool LOOPS = LOOP || SYM;
     static_assert(VEC_C == 1 || (VEC_C == 4 && !TRANS_C),
                   "C is stored one or four elements at a time, along a row");
     static_assert(SYM >= 0 && SYM <= 3, "see device/triangle.cuh");
@@ -25,6 +27,7 @@ template <class Layout>
 struct MirroredLayout {
     static constexpr int TRANS_C = !Layout::TRANS_C, VEC_C = Layout::VEC_C, TYPE_C = Layout::TYPE_C;
     static constexpr Triangle TRIANGLE = upper_of(Layout::SYM);
+    static constexpr bool LOOPS = true;
 };
 
 // Note for the guard kernel whether a tile holds lines with exceptions. By one warp.
@@ -103,7 +106,7 @@ struct StorePass {
     static constexpr int PASSES = 16 * COLS / 256;
     // A triangle is stored in a loop over the passes. Its code tests each element: unrolled, it would take
     // longer to fetch than to run, or need too many registers.
-    static constexpr bool LOOPS = Layout::TRIANGLE != Triangle::WHOLE;
+    static constexpr bool LOOPS = Layout::LOOPS;
     static constexpr int UNROLLED = LOOPS ? 1 : PASSES;
     static_assert(HEIGHT * PITCH <= STORE_SCRATCH, "a pass fits");
 
@@ -230,6 +233,55 @@ __device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *sc
             for (int i = 0; i < VEC; ++i)
                 value[i] = epilogue(alpha, scale_by_power(value[i], code[step][i]), beta, &old[step][i]);
             store_vector<Layout::TYPE_C>(to + step * stride, value, code[step], all[step]);
+        }
+    }
+}
+
+// The same for sums that all lie in C, whose lines have no exponents: a third of the code of store_sums,
+// which a kernel fetches anew for every tile.
+template <class Layout, class Old, int PLACES>
+__device__ __forceinline__ void store_whole(const float (&sum)[PLACES], float *scratch, int m, int n,
+                                            float alpha, float beta, ElementType<Layout::TYPE_C> *C,
+                                            long long ldc, const Old &values) {
+    using Pass = StorePass<Layout, 2 * PLACES>;
+    constexpr bool TRANS_C = Layout::TRANS_C;
+    constexpr int VEC = Pass::VEC, STEPS = Pass::STEPS;
+    constexpr int ALL[VEC] = {};  // codes of elements that are stored
+    const int lane = threadIdx.x % 32, row = Pass::row(lane), column = Pass::column(lane);
+    const long long down = TRANS_C ? 1 : ldc, right = TRANS_C ? ldc : 1;
+    const long long stride = Pass::STRIDE * ldc, old_stride = Pass::STRIDE * values.line_step(ldc);
+    const float *from = scratch + row * Pass::PITCH + column;
+    ElementType<Layout::TYPE_C> *const first = C + (m + row) * down + (n + column) * right;
+#pragma unroll
+    for (int pass = 0; pass < Pass::PASSES; ++pass) {
+        const int first_row = pass * Pass::HEIGHT % 16, first_column = pass * Pass::HEIGHT / 16 * Pass::WIDTH;
+        __syncwarp();  // the lanes have read the pass before
+        Pass::write(sum, scratch, pass);
+        __syncwarp();  // the lanes have written
+        ElementType<Layout::TYPE_C> *to = first + first_row * down + first_column * right;
+        float value[STEPS][VEC], old[STEPS][VEC];
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step)
+            load_vector<TRANS_C ? 1 : VEC>(value[step],
+                                           from + step * Pass::STRIDE * (TRANS_C ? 1 : Pass::PITCH), ALL,
+                                           true, TRANS_C ? Pass::PITCH : 1);
+        if (beta != 0.0f) {
+            const ElementType<Old::TYPE> *old_values;
+            if constexpr (Old::IN_C)
+                old_values = to;
+            else
+                values.find(old_values, m + first_row + row, n + first_column + column);
+#pragma unroll
+            for (int step = 0; step < STEPS; ++step)
+                load_vector<Old::VEC, Old::TYPE>(old[step], old_values + step * old_stride, ALL, true,
+                                                 values.step());
+        }
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step) {
+#pragma unroll
+            for (int i = 0; i < VEC; ++i)
+                value[step][i] = epilogue(alpha, value[step][i], beta, &old[step][i]);
+            store_vector<Layout::TYPE_C>(to + step * stride, value[step], ALL, true);
         }
     }
 }

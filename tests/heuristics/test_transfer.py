@@ -1,6 +1,8 @@
 """Curves that are carried over to other devices, and corrected by times on them."""
 
+import math
 import random
+import statistics
 
 import pytest
 from msgspec import structs
@@ -15,7 +17,7 @@ from fastsgemm.heuristics.curve_fit import fit
 from fastsgemm.heuristics.curve_problems import loads
 from fastsgemm.heuristics.device_database import device_database
 from fastsgemm.heuristics.products import Product
-from fastsgemm.heuristics.transfer import corrected, probes, transferred, with_blocks
+from fastsgemm.heuristics.transfer import Factors, corrected, measured, probes, shrunk, transferred, with_blocks
 from fastsgemm.problem import LAYOUTS, Problem
 
 FITS = {curve.config: fit(curve) for curve in database.shipped("sm_90").curves}
@@ -108,7 +110,7 @@ def test_a_corrected_curve_gives_the_times_that_corrected_it(known):
     tiny, single, full, stream = probes(plain)
     slower = {stream: 9.0, tiny: 1.5, single: 3.0 if known.rung.narrow else 2.0, full: 3.0}  # rung 10 streams there
     times = {problem: factor * predicted(plain, problem) for problem, factor in slower.items()}
-    here = structs.replace(plain, numbers=corrected(plain, times))
+    here = structs.replace(plain, numbers=corrected(plain, measured(plain, times)))
     for problem in (tiny, single, full):
         assert predicted(here, problem) == pytest.approx(times[problem], rel=0.06), problem
     assert here.numbers.bandwidth[0] < known.numbers.bandwidth[0]
@@ -117,5 +119,20 @@ def test_a_corrected_curve_gives_the_times_that_corrected_it(known):
 def test_a_mishap_of_a_measurement_has_limits():
     known = one(BM=128, BN=256)
     tiny, single, full, stream = probes(known)
-    numbers = corrected(known, {tiny: 1e6, single: 1e-6, full: 1e9, stream: 1e9})
+    numbers = corrected(known, measured(known, {tiny: 1e6, single: 1e-6, full: 1e9, stream: 1e9}))
     assert all(0 <= line.slope < 1e3 and line.start >= 0 for lines in numbers.lines for line in lines)
+
+
+def test_noise_is_no_difference_of_configs():
+    draw = random.Random(0)
+    noisy = [Factors(*(1.3 * math.exp(draw.gauss(0.0, 0.02)) for _ in range(4))) for _ in range(20)]
+    means = [math.exp(statistics.fmean(map(math.log, column))) for column in zip(*noisy, strict=True)]
+    for factors in shrunk(noisy):
+        assert factors == pytest.approx(means)
+
+
+def test_what_differs_by_more_than_noise_is_kept():
+    real = [Factors(0.5, 1.0 + 0.1 * i, 2.0, 0.7) for i in range(12)]
+    for before, after in zip(real, shrunk(real), strict=True):
+        assert after == pytest.approx(before, rel=0.01) and (after.once, after.most) == pytest.approx((0.5, 2.0))
+    assert shrunk(real[:1]) == [pytest.approx(real[0])] and shrunk([]) == []

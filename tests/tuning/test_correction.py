@@ -11,7 +11,7 @@ from fastsgemm import known_devices, rungs
 from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import TuningError
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.choice import PREDICTED, choose_config
+from fastsgemm.heuristics.choice import EXACT, PREDICTED, choose_config
 from fastsgemm.heuristics.database_entries import Content
 from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
@@ -49,7 +49,10 @@ def test_it_leaves_a_database_that_is_fit_to_be_shipped(evaluator, data_folder, 
 
 def test_each_config_is_timed_four_times_and_as_the_device_is(unknown):
     outcome = quick_run(unknown)
-    assert len(outcome.curves) == 37 and len(unknown.compiled) == 2 * 37  # and the largest of each, which spills first
+    assert len(outcome.curves) == 37
+    kernels = {rung: len(quick_configs(rung)) for rung in ("pipelined", "skinny")}
+    first = [job for job in unknown.compiled if job.rung.name == "pipelined"][: 2 * kernels["pipelined"]]
+    assert len({job.config for job in first}) == kernels["pipelined"]  # and the largest of each, which spills first
     for curve in outcome.curves:
         assert 2 <= len(curve.times) <= 4  # several are one problem where one block fills an SM, and on rung 10
         assert curve.blocks_per_sm <= unknown.blocks_per_sm(
@@ -70,6 +73,20 @@ def test_choices_follow_the_device_and_not_the_one_that_was_measured_before(unkn
     assert after.BM * after.BN <= 16384
     assert outcome.gain > 1.1 and f"{outcome.gain - 1:.1%} faster than without" in str(outcome)
     assert outcome.json()["gain"] == outcome.gain
+
+
+def test_of_those_that_may_be_the_quickest_the_quickest_is_found(unknown):
+    """The curves know nothing of what makes another config the quickest for 1000 x 1000 x 1000."""
+    problem = Problem(1000, 1000, 1000)
+    quick_run(unknown, rung="pipelined")
+    tried = {config for asked, config in unknown.timed if asked == problem}
+    assert 1 < len(tried) <= 4
+    best, usual = sorted(tried, key=str)[-1], unknown.formula
+    unknown.formula = lambda config, asked: usual(config, asked) * (0.5 if (config, asked) == (best, problem) else 1.0)
+    outcome = quick_run(unknown, rung="pipelined")
+    chosen = choose_config(unknown.device, rungs.find("pipelined"), problem)
+    assert chosen.rule == EXACT and chosen.config == best
+    assert all(tuned.problem.flops < 10**12 for tuned in outcome.tuned)
 
 
 def test_the_most_useful_configs_come_first_where_the_time_is_short(unknown):

@@ -2,13 +2,15 @@
 
 What a block costs at each load depends on how many blocks an SM of the device holds, on how many FMAs it starts in a
 cycle, and on clock and memory. `transferred` takes the first two from the architecture. The others scale the times of
-all configs about alike, so that a choice needs them less. `corrected` takes everything from four times on the device.
+all configs about alike, so that a choice needs them less. `measured` takes everything from four times on the device.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import astuple, replace
 
@@ -21,6 +23,7 @@ from fastsgemm.problem import Problem
 
 SOURCE = "sm_90"  # the architecture whose shipped curves are carried over to those that have none
 Lines = tuple[Line, ...]  # of one config, by load
+_NOISE = 0.03  # standard deviation of a factor, as times of one config differ
 _MOST = 10.0  # times longer or shorter than predicted: more is a mishap of one measurement
 
 
@@ -64,34 +67,63 @@ def probes(fit: Fit) -> tuple[Problem, Problem, Problem, Problem]:
     return form.at(full, TINY, 0), form.at(1.0, form.deep, 0), form.at(full, form.deep, 0), form.streams()[0]
 
 
-def corrected(fit: Fit, times: Mapping[Problem, float]) -> CurveNumbers:
-    """Return the numbers of a fit, scaled so that they give the times of `probes`, in ms.
+class Factors(NamedTuple):
+    """How many times as long as expected a config takes on a device, and at how much of the rate it reads memory."""
 
-    What blocks cost once has one factor. Steps of k have one at a load of 1 and one of full waves, between which it
-    changes with the logarithm of the load.
-    """
+    once: float  # what blocks cost once
+    one: float  # steps of k at a load of one block on each SM
+    most: float  # steps of k in full waves
+    rate: float
+
+
+def measured(fit: Fit, times: Mapping[Problem, float]) -> Factors:
+    """Return the factors of a fit that the times of its `probes` give, in ms."""
     tiny, single, full, stream = probes(fit)
-    blocks, lines = fit.blocks_per_sm, fit.numbers.lines[0]
+    lines = fit.numbers.lines[0]
     few, deep = fit.few, fit.depth(fit.problems.deep)
     once = _factor(times[tiny], lines[-2].at(few))
 
     def of_steps(line: Line, ms: float) -> float:
         return _factor(ms - once * line.at(few), line.at(deep) - line.at(few))
 
-    one, most = of_steps(lines[1], times[single]), of_steps(lines[-2], times[full])
+    rate = _factor(4.0 * (stream.M + stream.N) * stream.K / times[stream], fit.numbers.bandwidth[0])
+    return Factors(once, of_steps(lines[1], times[single]), of_steps(lines[-2], times[full]), rate)
+
+
+def shrunk(of_configs: Sequence[Factors]) -> list[Factors]:
+    """Return factors with less noise: each is drawn to the mean of all configs, by as much as noise explains.
+
+    Where the factors of the configs differ no more than times of one config do, all get their mean. This is the
+    estimator of James and Stein for means of known variance, of logarithms (Efron and Morris, JASA 68 (1973), 117).
+    """
+    columns = []
+    for column in zip(*of_configs, strict=True):
+        logarithms = [math.log(factor) for factor in column]
+        mean = statistics.fmean(logarithms)
+        spread = statistics.variance(logarithms) if len(logarithms) > 1 else math.inf
+        kept = max(0.0, 1.0 - _NOISE**2 / spread) if spread else 0.0
+        columns.append([math.exp(mean + kept * (each - mean)) for each in logarithms])
+    return [Factors(*factors) for factors in zip(*columns, strict=True)]
+
+
+def corrected(fit: Fit, factors: Factors) -> CurveNumbers:
+    """Return the numbers of a fit, scaled by these factors.
+
+    That of steps of k changes with the logarithm of the load, from one block on each SM to full waves.
+    """
+    blocks, few = fit.blocks_per_sm, fit.few
 
     def scaled(line: Line, load: float) -> Line:
         share = math.log(min(max(load, 1.0), blocks)) / math.log(blocks) if blocks > 1 else 1.0
-        steps = one + (most - one) * share
+        steps = factors.one + (factors.most - factors.one) * share
         slope, extra = steps * line.slope, steps * line.extra
-        start = once * line.at(few) - slope * few - extra * min(few - line.bend, 0.0)
+        start = factors.once * line.at(few) - slope * few - extra * min(few - line.bend, 0.0)
         return Line(max(0.0, start), slope, line.bend, extra)
 
     numbers = _of_lines(
         fit.numbers, lambda lines: tuple(scaled(line, load) for line, load in zip(lines, loads(blocks), strict=True))
     )
-    rate = _factor(4.0 * (stream.M + stream.N) * stream.K / times[stream], fit.numbers.bandwidth[0])
-    numbers = replace(numbers, bandwidth=tuple(rate * each for each in numbers.bandwidth))
+    numbers = replace(numbers, bandwidth=tuple(factors.rate * each for each in numbers.bandwidth))
     return CurveNumbers(*with_digits(astuple(numbers)))
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from msgspec.structs import asdict, replace
 
+from fastsgemm.config import Config
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.alternatives import SKINNY
 from fastsgemm.heuristics.cost_model import CostModel
 from fastsgemm.heuristics.curve_fit import Fit, fit
 from fastsgemm.heuristics.database_entries import Curve, points_of
 from fastsgemm.heuristics.device_database import device_database
+from fastsgemm.heuristics.fitted import CurveNumbers
 from fastsgemm.heuristics.products import Product
-from fastsgemm.heuristics.transfer import corrected, probes, with_blocks
+from fastsgemm.heuristics.transfer import corrected, measured, probes, shrunk, with_blocks
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
-from fastsgemm.tuning.evaluator import Job, job_of, largest_job
+from fastsgemm.tuning.evaluator import Evaluator, job_of, largest_job
 from fastsgemm.tuning.outcome import Outcome
 from fastsgemm.tuning.portfolio import base_config
 from fastsgemm.tuning.search import Sweep
@@ -25,6 +27,8 @@ from fastsgemm.tuning.spaces import skinny, standard_set
 
 _REPEATS = 3  # measurements of each time
 _KERNELS = 0.8  # share of the time that compiling may take
+_CLOSE = 1.1  # times longer than the least that a curve predicts: a config that may be the quickest
+_MOST_TRIED = 4  # of these, on each problem
 
 
 def correct_curves(rung: Rung, sweep: Sweep, outcome: Outcome) -> None:
@@ -42,13 +46,33 @@ def correct_curves(rung: Rung, sweep: Sweep, outcome: Outcome) -> None:
     with sweep.within(_KERNELS):
         ready = sweep.prepare((*(job for jobs in needed for job in jobs), *largest), in_order=True)
     sweep.progress.begin("time", _REPEATS * sum(map(len, needed)))
+    timed: list[tuple[Fit, dict[Problem, float]]] = []
     for expected, jobs, most in zip(fits, needed, largest, strict=True):
-        works = all(ready.get(job, "") is None for job in jobs) and ready.get(most) is None
-        curve = _corrected(expected, jobs, sweep) if works else None
-        if curve is not None:
-            outcome.curves.append(curve)
-            outcome.transferred.append(expected)
+        if all(ready.get(job, "") is None for job in jobs) and ready.get(most) is None:
+            blocks = min(map(sweep.evaluator.blocks_per_sm, jobs))
+            here = with_blocks(expected, blocks, device.multiprocessors)
+            times = {problem: sweep.measure(problem, rung, here.curve.config, _REPEATS) for problem in probes(here)}
+            known = {problem: ms for problem, ms in times.items() if ms is not None}
+            if len(known) == len(times):  # else a product failed, or the time is up
+                timed.append((here, known))
+                outcome.transferred.append(expected)
+    factors = shrunk([measured(here, times) for here, times in timed])
+    outcome.curves += [
+        _curve(here, times, corrected(here, of_config), sweep.evaluator)
+        for (here, times), of_config in zip(timed, factors, strict=True)
+    ]
     outcome.complete &= not sweep.late and all(job in ready for jobs in needed for job in jobs)
+
+
+def close_configs(rung: Rung, outcome: Outcome, problem: Problem) -> list[Config]:
+    """Return the configs that corrected curves predict to be about the quickest for a problem, the best first."""
+    device = outcome.device
+    fits = [fit(curve) for curve in outcome.curves if curve.rung == rung.name]
+    if not fits:
+        return []
+    model = CostModel(fits, device.multiprocessors, device.shared_limit, database.fitted(device.arch))
+    ranking = model.predict([Product(problem, rung.narrow)]).ranking()
+    return [pick.config for pick in ranking if (pick.ms or 0.0) <= _CLOSE * (ranking[0].ms or 0.0)][:_MOST_TRIED]
 
 
 def predicted_gain(outcome: Outcome) -> float:
@@ -68,23 +92,15 @@ def predicted_gain(outcome: Outcome) -> float:
     return statistics.geometric_mean(gains)
 
 
-def _corrected(expected: Fit, jobs: Sequence[Job], sweep: Sweep) -> Curve | None:
-    """Return the curve of a config, or None if a product fails or the time is up."""
-    evaluator, curve = sweep.evaluator, expected.curve
-    expected = with_blocks(expected, min(map(evaluator.blocks_per_sm, jobs)), evaluator.device.multiprocessors)
-    times: dict[Problem, float] = {}
-    for problem in probes(expected):
-        ms = sweep.measure(problem, expected.rung, curve.config, _REPEATS)
-        if ms is None:
-            return None
-        times[problem] = ms
+def _curve(here: Fit, times: Mapping[Problem, float], numbers: CurveNumbers, evaluator: Evaluator) -> Curve:
+    """Return the corrected curve of a config."""
     return replace(
-        curve,
+        here.curve,
         device=evaluator.device.name,
-        transferred_from=curve.device,
+        transferred_from=here.curve.device,
         multiprocessors=evaluator.device.multiprocessors,
-        blocks_per_sm=expected.blocks_per_sm,
+        blocks_per_sm=here.blocks_per_sm,
         points=points_of(times.items()),
-        numbers=corrected(expected, times),
+        numbers=numbers,
         **asdict(evaluator.tools),
     )

@@ -13,13 +13,14 @@ from fastsgemm import rungs
 from fastsgemm.config import Config, PipelinedConfig
 from fastsgemm.geometry.variants import with_swap_ab
 from fastsgemm.heuristics import database, partial_accumulators
+from fastsgemm.heuristics.alternatives import SKINNY
 from fastsgemm.heuristics.choice import EXACT, choose_config
 from fastsgemm.heuristics.curve_problems import CurveProblems, problems_of
 from fastsgemm.heuristics.database_entries import Curve, points_of
 from fastsgemm.problem import Problem, format_problem, octaves
 from fastsgemm.tuning.calibration import calibrated
 from fastsgemm.tuning.candidates import of_space, of_suitable_size, with_each_split, with_filling_split
-from fastsgemm.tuning.correction import correct_curves
+from fastsgemm.tuning.correction import close_configs, correct_curves
 from fastsgemm.tuning.evaluator import Job, Timer, job_of, largest_job
 from fastsgemm.tuning.outcome import Outcome, Tuned
 from fastsgemm.tuning.plan import RunPlan
@@ -42,6 +43,7 @@ _CALIBRATION_REPEATS = 3  # measurements of each config on each problem of the c
 
 # Shares of the remaining time that a phase gets, if there is a budget.
 _ANCHORS, _PROBLEMS, _GRID, _REFINEMENTS = 0.5, 0.7, 0.6, 0.8
+_CORRECTION = 0.6  # and so compiling for the problems that are tried afterwards
 
 T = TypeVar("T")
 
@@ -64,13 +66,16 @@ class RungTuning:
     def tune(self) -> None:
         """Tune every problem of the plan; if it is the standard set, also measure the curves of the cost model.
 
-        A quick run of the standard set corrects curves instead, of the rungs that `sgemm` uses by default.
+        A quick run of the standard set corrects curves instead, of the rungs that `sgemm` uses by default, and then
+        tries on each problem the configs that these predict to be about the quickest.
         """
         if self._plan.problems:
             self._each(self._problems, lambda problem: self._decide(problem, self._explore(problem)))
         elif self._plan.corrects(self._space):
             self._title("curves")
-            correct_curves(self._rung, self._sweep, self._outcome)
+            with self._sweep.within(_CORRECTION):
+                correct_curves(self._rung, self._sweep, self._outcome)
+            self._try_close()
         elif self._plan.quick:
             self._each(self._problems, lambda problem: self._decide(problem, self._candidates))
         else:
@@ -79,6 +84,30 @@ class RungTuning:
             with self._sweep.within(_PROBLEMS):
                 results = self._each(self._problems, lambda problem: self._decide(problem, shortlist))
             self.measure_curves(portfolio(results, _PORTFOLIO))
+
+    def _try_close(self) -> None:
+        """Time what may be the quickest, for the problems of the standard set that take short.
+
+        Those that a rung for few rows suits are its own: what is timed on one rung alone counts more than a prediction.
+        """
+        problems = [
+            problem
+            for problem in self._space.problems
+            if problem.flops <= MOST_FLOPS_OF_SHORT and self._rung.narrow is SKINNY.suits(problem.M, problem.N)
+        ]
+        few = {problem: close_configs(self._rung, self._outcome, problem) for problem in problems}
+        few = {problem: configs for problem, configs in few.items() if len(configs) > 1}
+        with self._sweep.within(_CORRECTION):
+            self._sweep.prepare([self._job(c, problem) for problem, configs in few.items() for c in configs], True)
+
+        def try_them(problem: Problem) -> None:
+            best = self._search(problem, few[problem], "close", QUICK).best
+            if best is not None:
+                self._outcome.tuned.append(
+                    Tuned(problem, self._rung.name, *best, self._shipped(problem), shipped_ms=None, cublas_ms=None)
+                )
+
+        self._each(list(few), try_them)
 
     def _each(self, items: Sequence[Problem], work: Callable[[Problem], T]) -> list[T]:
         """Do `work` for each problem, with equal shares of the remaining time, and return the results."""
