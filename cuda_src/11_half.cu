@@ -15,7 +15,8 @@
 // is N x K. Of several parts of K, part p writes its plain sums to C + p * part_stride, for reduce_parts.cu
 // to add.
 //
-// Grid: any number of blocks; best is min(SMs, tiles * parts). Block: THREADS. Dynamic shared memory: SHARED.
+// Grid: any number of blocks; best is min(SMs, tiles * parts * products). Block: THREADS. Dynamic shared
+// memory: SHARED.
 #include "device/mbarrier.cuh"
 #include "device/tensor_map.cuh"
 #include "device/bfloat16_pieces.cuh"
@@ -69,15 +70,18 @@ struct Ring : StageRing<STAGES, STAGE, 1, FLOAT_A ? 32 : 1> {
     static constexpr int BN = ::BN, STAGE_A = ::STAGE_A;
 };
 
-// What a block works on: a tile of C, and a part of K.
+// What a block works on: a tile of C of one product of a batch, and a part of K.
 struct Work {
+    unsigned product;
     Tile tile;
     int part;
     int first, steps, stages;  // steps of k before the part, and its own; its stages
 
-    __device__ __forceinline__ Work(int M, int N, int K, int part_steps, unsigned tiles, unsigned number)
-        : tile(tile_of_block<BM, BN, GROUP_M, SYM>(M, N, number % tiles)),
-          part(number / tiles),
+    __device__ __forceinline__ Work(int M, int N, int K, int part_steps, unsigned tiles, unsigned of_product,
+                                    unsigned number)
+        : product(number / of_product),
+          tile(tile_of_block<BM, BN, GROUP_M, SYM>(M, N, number % of_product % tiles)),
+          part(number % of_product / tiles),
           first(part * part_steps),
           steps(min(part_steps, K - first)),
           stages((steps + STEPS - 1) / STEPS) {}
@@ -87,14 +91,18 @@ using Layout = StoreLayout<BM, BN, TRANS_C, VEC_C, SYM, TYPE_C>;
 using RaggedLayout = StoreLayout<BM, BN, TRANS_C, VEC_C, SYM, TYPE_C, true>;
 
 // Copy what the tiles of this block need, stage after stage. By one thread.
-__device__ __forceinline__ void copy_tiles(const Boxes &A, const Boxes &B, Ring ring, int M, int N, int K,
-                                           int part_steps, unsigned tiles, unsigned works) {
+__device__ __forceinline__ void copy_tiles(const TensorMap &map_a, const ElementA *first_a,
+                                           const TensorMap &map_b, const unsigned short *first_b,
+                                           const Batch &batch, Ring ring, int M, int N, int K, int part_steps,
+                                           unsigned tiles, unsigned of_product) {
     // A box has no more lines than the matrix. What a stage holds in place of others, be it NaN, takes part
     // only in sums past the end of C. Boxes of float32 are whole: what is left of a float there would have
     // rows of C repaired, too.
     const int bytes = (FLOAT_A ? STAGE_A : min(BM, M) * LINE_A) + min(BN, N) * LINE_B;
-    for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
-        const Work work(M, N, K, part_steps, tiles, number);
+    for (unsigned number = blockIdx.x; number < of_product * batch.count; number += gridDim.x) {
+        const Work work(M, N, K, part_steps, tiles, of_product, number);
+        const Boxes A(map_a, first_a + batch_offset(batch, batch.a, work.product));
+        const Boxes B(map_b, first_b + batch_offset(batch, batch.b, work.product));
         int k = work.first;
 #pragma unroll 1
         for (int i = 0; i < work.stages; ++i, k += STEPS) {
@@ -138,8 +146,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fastsgemm_half(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                    const ElementA *A, long long lda, const unsigned short *B, long long ldb, int M, int N,
                    int K, int part_steps, float alpha, float beta, ElementType<TYPE_C> *__restrict__ C,
-                   long long ldc, long long part_stride, const ElementType<TYPE_OLD> *source,
-                   long long source_row, long long source_column) {
+                   long long ldc, long long part_stride,
+                   const __grid_constant__ BatchAndSource<SOURCE> batch) {
     extern __shared__ unsigned char shared[];
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     Ring ring{{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD}};
@@ -147,30 +155,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0), warpgroup = warp / 4;
     const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);
     const bool split = part_steps < K;
-    const unsigned works = tiles * ((unsigned(K) + part_steps - 1u) / part_steps);
+    const unsigned of_product = tiles * ((unsigned(K) + part_steps - 1u) / part_steps);
     if (threadIdx.x == 0) ring.init(4 * CONSUMERS);
     __syncthreads();
     launch_dependents();
 
-    const OldValues<SOURCE, TRANS_C, TYPE_OLD> old(source, source_row, source_column);
     if (warpgroup == CONSUMERS) {
         setmaxnreg_dec<COPY_REGISTERS>();
         if (threadIdx.x % 128 == 0)
-            copy_tiles({map_a, A}, {map_b, B}, ring, M, N, K, part_steps, tiles, works);
+            copy_tiles(map_a, A, map_b, B, batch, ring, M, N, K, part_steps, tiles, of_product);
     } else {
         setmaxnreg_inc<MULTIPLY_REGISTERS>();
         const unsigned own = ring.base + Ring::BYTES + warp * STORE_SCRATCH * 4 - address;
-        for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
-            const Work work(M, N, K, part_steps, tiles, number);
+        for (unsigned number = blockIdx.x; number < of_product * batch.count; number += gridDim.x) {
+            const Work work(M, N, K, part_steps, tiles, of_product, number);
             float sum[BN / 2];
             unsigned left = 0;
             const auto last = multiply_tile<ElementA>(sum, left, ring, work.stages, warpgroup);
             ring.release(last);
-            repair(sum, left, A + work.first, lda, B + work.first, ldb, work.tile.m + 16 * warp, work.tile.n,
-                   M, N, work.steps);
+            repair(sum, left, A + work.first + batch_offset(batch, batch.a, work.product), lda,
+                   B + work.first + batch_offset(batch, batch.b, work.product), ldb, work.tile.m + 16 * warp,
+                   work.tile.n, M, N, work.steps);
             const int m = work.tile.m + 16 * warp, n = work.tile.n;
             float *const scratch = reinterpret_cast<float *>(shared + own);
-            ElementType<TYPE_C> *const c = C + work.part * part_stride;
+            ElementType<TYPE_C> *const c =
+                C + work.part * part_stride + batch_offset(batch, batch.c, work.product);
+            const OldValues<SOURCE, TRANS_C, TYPE_OLD> old(batch, work.product);
             const float a = split ? 1.0f : alpha, b = split ? 0.0f : beta;
             if (!SYM && m + 16 <= M && n + BN <= N)
                 store_whole<Layout>(sum, scratch, m, n, a, b, c, ldc, old);

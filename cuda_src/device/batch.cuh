@@ -8,11 +8,16 @@ struct Batch {
     long long a[3], b[3], c[3];  // elements from one product to the next along each dimension
 };
 
-// Elements from the first product to the one that this block works on.
-__device__ __forceinline__ long long batch_offset(const Batch &batch, const long long (&steps)[3]) {
-    const unsigned product = blockIdx.z * gridDim.y + blockIdx.y;
+// Elements from the first product to another, by its number.
+__device__ __forceinline__ long long batch_offset(const Batch &batch, const long long (&steps)[3],
+                                                  unsigned product) {
     const unsigned row = product / batch.inner;
     return row / batch.middle * steps[0] + row % batch.middle * steps[1] + product % batch.inner * steps[2];
+}
+
+// Elements from the first product to the one that this block works on.
+__device__ __forceinline__ long long batch_offset(const Batch &batch, const long long (&steps)[3]) {
+    return batch_offset(batch, steps, blockIdx.z * gridDim.y + blockIdx.y);
 }
 
 // Whether this block has a product: a grid may have more blocks along y and z than there are products.

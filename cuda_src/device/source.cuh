@@ -58,6 +58,11 @@ struct OldValues {
                     batch.source.column_stride) {
         if (batch.count > 1) first += batch_offset(batch, batch.source.steps);
     }
+    // The same for a product with this number.
+    __device__ __forceinline__ OldValues(const BatchAndSource<SOURCE> &batch, unsigned product)
+        : OldValues(reinterpret_cast<const Element *>(batch.source.first) +
+                        batch_offset(batch, batch.source.steps, product),
+                    batch.source.row_stride, batch.source.column_stride) {}
     __device__ __forceinline__ void find(const Element *&old, long long m, long long n) const {
         old = first + m * row_stride + n * column_stride;
     }
@@ -75,6 +80,7 @@ template <int TRANS_C, int TYPE_C>
 struct OldValues<0, TRANS_C, TYPE_C> : OldC<TYPE_C> {
     __device__ __forceinline__ OldValues(const ElementType<TYPE_C> *, long long, long long) {}
     __device__ __forceinline__ explicit OldValues(const BatchAndSource<0> &) {}
+    __device__ __forceinline__ OldValues(const BatchAndSource<0> &, unsigned) {}
     __device__ __forceinline__ OldValues<0, !TRANS_C, TYPE_C> transposed() const { return {nullptr, 0, 0}; }
 };
 

@@ -127,12 +127,12 @@ def test_noise_is_no_difference_of_configs():
     draw = random.Random(0)
     noisy = [Factors(*(1.3 * math.exp(draw.gauss(0.0, 0.02)) for _ in range(4))) for _ in range(20)]
     means = [math.exp(statistics.fmean(map(math.log, column))) for column in zip(*noisy, strict=True)]
-    for factors in shrunk(noisy):
+    for factors in shrunk(noisy, 0.03):
         assert factors == pytest.approx(means)
 
 
 def test_what_differs_by_more_than_noise_is_kept():
     real = [Factors(0.5, 1.0 + 0.1 * i, 2.0, 0.7) for i in range(12)]
-    for before, after in zip(real, shrunk(real), strict=True):
+    for before, after in zip(real, shrunk(real, 0.03), strict=True):
         assert after == pytest.approx(before, rel=0.01) and (after.once, after.most) == pytest.approx((0.5, 2.0))
-    assert shrunk(real[:1]) == [pytest.approx(real[0])] and shrunk([]) == []
+    assert shrunk(real[:1], 0.03) == [pytest.approx(real[0])] and shrunk([], 0.03) == []

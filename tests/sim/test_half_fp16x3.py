@@ -407,6 +407,30 @@ def test_16_bit_results_are_rounded_once_as_they_are_stored(dtype, order, column
         np.testing.assert_array_equal(as_float32(found), as_float32(of_type(dtype, expected)))
 
 
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("kind", DIRECT)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("pair", ["bf16xbf16", "f32xbf16"])
+def test_a_batch_is_one_launch_as_it_lies(pair, turned, kind):
+    """Of two dimensions; also where A is shared, where C is column-major, and where a source is added."""
+    if DIRECT[kind] not in taken_by(pair):
+        pytest.skip("the config is for two operands of one type")
+    batch, (M, N, K) = (2, 3), (70, 40, 264)
+    A, B, _ = as_they_lie(pair, 2 * M, 6 * N, K)
+    A, B = A.reshape(2, 1, M, K), B.T.reshape(2, 3, N, K).swapaxes(-1, -2)
+    old = np.random.default_rng(7).standard_normal((2, 1, 1, N)).astype(np.float32)
+    found = (
+        np.full((*batch, N, M), np.nan, np.float32).swapaxes(-1, -2)
+        if turned
+        else np.full((*batch, M, N), np.nan, np.float32)
+    )
+    files = directly(np.broadcast_to(A, (*batch, M, K)), B, 0.7, -1.5, found, DIRECT[kind], old)
+    assert files.count("11_half.cu") == 1 and len(files) == 1 + (DIRECT[kind].SPLIT_K > 1)
+    for i, j in np.ndindex(batch):
+        wanted = np.broadcast_to(old[i, 0], (M, N))
+        assert worst(found[i, j], A[i, 0], B[i, j], np.float32(0.7), -1.5, wanted) < 6
+
+
 @pytest.mark.parametrize("kind", DIRECT)
 def test_a_gram_product_as_it_lies(kind):
     A, _, _ = as_they_lie("bf16xbf16", 130, 8, 264)

@@ -37,7 +37,7 @@ def add_product(
     c: Matrix,
     source: Matrix | None = None,
 ) -> None:
-    """Add the launches of C <- alpha * A @ B + beta * C for a batch, one product after the other.
+    """Add the launches of C <- alpha * A @ B + beta * C for a batch: of split operands one product after the other.
 
     Parameters
     ----------
@@ -63,11 +63,11 @@ def add_product(
     if b.is_transpose_of(a):  # the pairs of one are those of the other
         places = [places[0] or places[1]] * 2
     Epilogue(draft, c, source, sym, parts=0).add_reduction(draft, when=When.READS_NOTHING)
+    if choice.direct:
+        half.add_product(draft, choice, sym, a, b.transposed, c, source)
+        return
     for index in draft.in_turn(np.ndindex(c.extents)):
         one_a, one_b, one_c = (each.at(index) for each in (a, b, c))
-        if choice.direct:
-            half.add_product(draft, choice, sym, one_a, one_b.transposed, one_c, source and source.at(index))
-            continue
         _Builder(draft, choice, sym, one_a, one_b.transposed, one_c, source and source.at(index)).add(places)
 
 

@@ -131,7 +131,7 @@ class Tiling(Struct, frozen=True):
     trans_c: bool  # the kernel's rows are the caller's columns, and the other way round
     tile: tuple[int, int]  # rows and columns of the caller's C in a tile
     tiles: int  # of C
-    works: int  # tiles of all parts that are computed: of a symmetric C, those that meet one triangle
+    works: int  # tiles of all parts and products that are computed: of a symmetric C, those that meet one triangle
     grid: int  # blocks
     sym: Sym = Sym.WHOLE  # what of C is stored, as the kernel sees it
 
@@ -149,14 +149,18 @@ def tiling(
     trans_c: bool,
     multiprocessors: int,
     sym: Sym = Sym.WHOLE,
+    products: int = 1,
 ) -> Tiling:
-    """Return how an (M, N) product is launched; with a `sym` that is not WHOLE, M is N and `trans_c` is false."""
+    """Return how (M, N) products are launched together; with a `sym` that is not WHOLE, M is N and `trans_c` is false.
+
+    Several products have a launch in common where operands are multiplied as they lie.
+    """
     rows, columns = (N, M) if trans_c else (M, N)
     k_blocks = blocks_of(K)
     part_blocks = ceil_div(ceil_div(k_blocks, config.SPLIT_K), _PART) * _PART
     parts = ceil_div(k_blocks, part_blocks)
     tiles = ceil_div(rows, config.BM) * ceil_div(columns, config.BN)
-    works = parts * (triangle_tiles(config.BM, config.BN, N) if sym else tiles)
+    works = products * parts * (triangle_tiles(config.BM, config.BN, N) if sym else tiles)
     grid = works if isinstance(config, Fp16x3MmaConfig) else min(multiprocessors, works)  # the others are persistent
     # Blocks of k that the main loop takes at a time.
     turn = config.PROMOTE_STAGES if isinstance(config, Fp16x3Config) else config.STEPS // BLOCK_K

@@ -165,12 +165,10 @@ def _predicted(device: DeviceInfo, problem: Problem, request: Request, direct: b
     rates = database.rates(arch, device.name)
     if not forced and min(tile.least_k for tile in rates.tiles) > problem.K:
         return None, f"so few steps of k err less in IEEE arithmetic: K = {problem.K}"
-    if problem.batch > MOST_PRODUCTS:
-        if request.batch_invariant:
-            require_batch(problem.batch, "with batch_invariant=True, rung fp16x3 computes")
+    if problem.batch > MOST_PRODUCTS and not direct and not request.batch_invariant:
         return None, f"rung 11 computes a batch of at most {MOST_PRODUCTS} products, this has {problem.batch}"
     way = _quickest_way(rates, device, problem, request, direct)
-    ms = None if rates.least_gflop is not None else 1e-3 * way.us * problem.batch  # one product after the other
+    ms = None if rates.least_gflop is not None else 1e-3 * way.us
     pick = Selection(RUNG, way.config, PREDICTED, rates, ms)
     tensor = Choice(pick, ms, trans_c=way.trans_c, triangle=bool(_sym(request, problem)), tensor_ms=ms)
     if request.batch_invariant:
@@ -267,8 +265,9 @@ def _quickest(
         for config in _in_parts(tile, problem.K, rates.most_parts, in_order):
             for trans_c in (False,) if sym else geometry.orientations(config, problem.dtypes):
                 M, N, K = problem.M, problem.N, problem.K
-                t = geometry.tiling(config, M, N, K, trans_c, device.multiprocessors, sym)
-                us = predicted_us(rates, tile, t, problem, split, device.multiprocessors)
+                together = problem.batch if isinstance(config, F16DirectConfig) else 1
+                t = geometry.tiling(config, M, N, K, trans_c, device.multiprocessors, sym, together)
+                us = problem.batch / together * predicted_us(rates, tile, t, problem, split, device.multiprocessors)
                 timed.append(_Way(us, t.trans_c, config.SPLIT_K, config))
     quickest = min(timed, key=_Way.order)
     equal = [way for way in timed if way.us <= _CLOSE * quickest.us and way.parts <= quickest.parts]
@@ -296,12 +295,12 @@ def predicted_us(
     split: tuple[bool, bool],
     multiprocessors: int,
 ) -> float:
-    """Return the microseconds that a product takes on the device, launched with `t`, a tiling with the tile's config.
+    """Return the microseconds that a launch takes on the device with `t`, a tiling with the tile's config.
 
     The device computes while it reads, so the longer of the two counts, and a little more where they are about equal.
     """
     M, N, K = problem.M, problem.N, problem.K
-    times = rates.times
+    times, products_together = rates.times, problem.batch if isinstance(tile.config, F16DirectConfig) else 1
     waves = -(-t.works // multiprocessors)
     # What a tile takes besides its steps is above all its store. The parts of a symmetric result are stored once.
     stores = 1 + (times.mirrored if t.sym is Sym.BOTH and t.parts == 1 else 0)
@@ -312,7 +311,9 @@ def predicted_us(
         launch_us, read_tb_s, products = unsplit.launch_us, unsplit.read_tb_s, 1.0
     steps_us = t.computed_blocks * tile.step_us * products
     computing = waves * (steps_us + stores * tile.tile_us)
-    reading = 1e-6 * blocks_of(K) * (M * geometry.line_bytes(a) + N * geometry.line_bytes(b)) / read_tb_s
+    reading = (
+        1e-6 * products_together * blocks_of(K) * (M * geometry.line_bytes(a) + N * geometry.line_bytes(b)) / read_tb_s
+    )
     us = launch_us + float((computing**OVERLAP + reading**OVERLAP) ** (1 / OVERLAP))
     sides = [(M, problem.layout[0] == "T", a), (N, problem.layout[1] == "N", b)]  # lines, whether strided, and type
     sides = [side for side, in_call in zip(sides, split, strict=True) if in_call]
@@ -321,5 +322,5 @@ def predicted_us(
         rate = times.split_columns_tb_s * busy if strided else times.split_rows_tb_s
         us += 1e-6 * 2 * ITEM * (rates.split_halves if dtype else 1.0) * lines * K / rate
     if t.parts > 1:
-        us += 1e-6 * ITEM * M * N * (t.parts + 1) / times.reduce_tb_s
+        us += 1e-6 * products_together * ITEM * M * N * (t.parts + 1) / times.reduce_tb_s
     return us + (any(split) + (t.parts > 1)) * times.kernel_us

@@ -23,7 +23,6 @@ from fastsgemm.problem import Problem
 
 SOURCE = "sm_90"  # the architecture whose shipped curves are carried over to those that have none
 Lines = tuple[Line, ...]  # of one config, by load
-_NOISE = 0.03  # standard deviation of a factor, as times of one config differ
 _MOST = 10.0  # times longer or shorter than predicted: more is a mishap of one measurement
 
 
@@ -90,7 +89,7 @@ def measured(fit: Fit, times: Mapping[Problem, float]) -> Factors:
     return Factors(once, of_steps(lines[1], times[single]), of_steps(lines[-2], times[full]), rate)
 
 
-def shrunk(of_configs: Sequence[Factors]) -> list[Factors]:
+def shrunk(of_configs: Sequence[Factors], noise: float) -> list[Factors]:
     """Return factors with less noise: each is drawn to the mean of all configs, by as much as noise explains.
 
     Where the factors of the configs differ no more than times of one config do, all get their mean. This is the
@@ -101,7 +100,7 @@ def shrunk(of_configs: Sequence[Factors]) -> list[Factors]:
         logarithms = [math.log(factor) for factor in column]
         mean = statistics.fmean(logarithms)
         spread = statistics.variance(logarithms) if len(logarithms) > 1 else math.inf
-        kept = max(0.0, 1.0 - _NOISE**2 / spread) if spread else 0.0
+        kept = max(0.0, 1.0 - noise**2 / spread) if spread else 0.0
         columns.append([math.exp(mean + kept * (each - mean)) for each in logarithms])
     return [Factors(*factors) for factors in zip(*columns, strict=True)]
 

@@ -34,6 +34,7 @@ OTHERS = (
     "calls",
     "opinfo",
     "batch_invariance",
+    "bfloat16_decoder",
     "mixture",
     "log_probability",
     "several_gpus",
