@@ -27,8 +27,8 @@ from fastsgemm.tuning.search import Sweep
 from fastsgemm.tuning.spaces import skinny, standard_set
 
 _REPEATS = 3  # measurements of each time
-# Standard deviation of a factor of a config, as times of one differ. The configs of rung 10 all wait for memory and have
-# factors in common: with their own, products of few rows were 2 to 30 % slower on an H100.
+# Standard deviation of a factor of a config, as times of one differ. The configs of rung 10 all wait for memory and
+# have factors in common: with their own, products of few rows were 2 to 30 % slower on an H100.
 _NOISE = 0.03
 _KERNELS = 0.8  # share of the time that compiling may take
 _CLOSE = 1.1  # times longer than the least that a curve predicts: a config that may be the quickest
