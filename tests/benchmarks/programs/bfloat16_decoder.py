@@ -15,6 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import fastsgemm.torch
 
 SEQUENCES = 32
+LENGTHS = (1, 7, 16, 100, 128)  # tokens of the sequences whose logits are compared
 SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 96, "heads": 4}
 LARGE = {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 8, "vocab_size": 32000, "heads": 16}
 
@@ -43,11 +44,13 @@ def measure(device, small, seconds):
         model.zero_grad(set_to_none=True)
         model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
 
-    differing, passed_on = {}, []
+    lengths = [length for length in LENGTHS if length <= tokens]
+    differing, elements, passed_on = {}, 0, []
     for name, way in ways.items():
         with way() as switch:
-            among, alone = forward(ids)[5], forward(ids[5:6])[0]
-        differing[name] = int((among != alone).sum())
+            pairs = [(forward(ids[:, :n])[5], forward(ids[5:6, :n])[0]) for n in lengths]
+        differing[name] = sum(int((among != alone).sum()) for among, alone in pairs)
+        elements = sum(among.numel() for among, _ in pairs)
         if switch is not None:
             passed_on = sorted({f"{line.operator}: {line.reason}" for line in switch.report().passed_on})
     steps = {
@@ -60,7 +63,8 @@ def measure(device, small, seconds):
         "what": f"Llama, {size['hidden_size']} wide, {size['num_hidden_layers']} layers",
         "sequences": SEQUENCES,
         "tokens": tokens,
-        "elements": alone.numel(),
+        "lengths": lengths,
+        "elements": elements,
         "differing": differing,
         "passed_on": passed_on,
         "ms": {what: times_of(step, ways, device, seconds / len(steps)) for what, step in steps.items()},
