@@ -146,8 +146,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fastsgemm_half(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                    const ElementA *A, long long lda, const unsigned short *B, long long ldb, int M, int N,
                    int K, int part_steps, float alpha, float beta, ElementType<TYPE_C> *__restrict__ C,
-                   long long ldc, long long part_stride,
-                   const __grid_constant__ BatchAndSource<SOURCE> batch) {
+                   long long ldc, long long part_stride, BatchAndSource<SOURCE> batch) {
     extern __shared__ unsigned char shared[];
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     Ring ring{{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD}};

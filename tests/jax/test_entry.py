@@ -17,7 +17,7 @@ from fastsgemm.jax import contraction
 from fastsgemm.jax.entry import Case, Entry, entries
 from fastsgemm.jit.source import target
 from fastsgemm.problem import FLOAT32, DType, Dtypes
-from fastsgemm.request import of_gram, resolve
+from fastsgemm.request import of_call, of_gram, resolve
 from fastsgemm.sim import gemm, nvrtc, ptx
 from fastsgemm.sim.global_memory import Region
 from fastsgemm.sim.machine import Machine
@@ -36,7 +36,9 @@ def behind(entry, arch):
     return replace(plain, ptx=entry.wrap(plain.ptx), log=plain.log.replace(kernel.name, entry.name))
 
 
-def bits(subscripts, a, b, alpha=ALPHA, beta=BETA, *, traced, request=None, device="sm_90", dtypes=FLOAT32):
+def bits(
+    subscripts, a, b, alpha=ALPHA, beta=BETA, *, traced, request=None, device="sm_90", dtypes=FLOAT32, written=DType.F32
+):
     """Return C by the launches of a plan and by the entries for XLA, as integers."""
     machine, request = Machine(device), request or resolve()
     labels = contraction.labels_of(subscripts)
@@ -44,7 +46,9 @@ def bits(subscripts, a, b, alpha=ALPHA, beta=BETA, *, traced, request=None, devi
     A, B, C = (np.random.default_rng(0).standard_normal(each).astype(np.float32) for each in (a, b, shape))
     A, B = (x.astype(KINDS[dtype]) if dtype else x for x, dtype in zip((A, B), dtypes, strict=True))
     C.reshape(-1)[::3] = -0.0  # a zero that is added to it may change it
-    plan = plan_of(machine.device, request, contraction.metas(labels, a, b, dtypes, fold=not request.symmetric))
+    metas = contraction.metas(labels, a, b, dtypes, not request.symmetric, written)
+    plan = plan_of(machine.device, of_call(request, output="out"), metas)
+    C = C.astype(KINDS[written])
     wanted, result = C.copy(), C.copy()
     arrays = {Base.A: A.ravel(), Base.B: B.ravel(), Base.C: wanted.reshape(-1)}
     gemm.run(plan, machine, arrays, np.float32(alpha), np.float32(beta))
@@ -62,7 +66,7 @@ def bits(subscripts, a, b, alpha=ALPHA, beta=BETA, *, traced, request=None, devi
             behind(entry, machine.device.arch), entry.name, launch.grid, launch.threads, launch.shared_bytes,
             [*entry.operands, *entry.results], regions,
         )  # fmt: skip
-    return wanted.view(np.uint32), result.view(np.uint32)
+    return tuple(x.view(np.dtype(f"u{written.item}")) for x in (wanted, result))
 
 
 @pytest.mark.parametrize("traced", [False, True])
@@ -85,6 +89,21 @@ def test_alpha_and_beta(traced, alpha, beta):
 )
 def test_layouts(subscripts, a, b):
     np.testing.assert_array_equal(*bits(subscripts, a, b, traced=True))
+
+
+@pytest.mark.parametrize("subscripts", ["ik,jk->ij", "bik,bjk->bij", "ik,kj->ij"])
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
+def test_results_of_16_bits(dtype, subscripts):
+    """By the kernel that reads operands as they lie, of which tensor copies of several products are one launch."""
+    request = resolve(precision="fp16x3", batch_invariant=True)
+    a, b = (
+        tuple({"b": 3, "i": 40, "j": 24, "k": 72}[label] for label in x)
+        for x in subscripts.partition("->")[0].split(",")
+    )
+    found = bits(
+        subscripts, a, b, 1.0, 0.0, traced=False, request=request, dtypes=Dtypes(dtype, dtype), written=dtype
+    )  # fmt: skip
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("rung", ["naive", "vectorized", "warptiled", "skinny_in_order"])

@@ -1,6 +1,7 @@
 """Measuring rung 11: rates that a device is made of are found again, and stored by ``fastsgemm tune``."""
 
 import json
+import random
 from types import SimpleNamespace
 
 import pytest
@@ -105,6 +106,20 @@ def test_three_times_correct_the_rates_of_another_device(device):
         assert tile.config == expected.config and tile.step_us == pytest.approx(expected.step_us, rel=0.1)
     for name in ("launch_us", "split_rows_tb_s", "read_tb_s"):
         assert getattr(found.times, name) == pytest.approx(getattr(times, name), rel=0.3), name
+
+
+def test_noise_of_short_products_spoils_no_tile():
+    """A product of a small tile takes hardly longer than its call."""
+    shipped = database.rates("sm_90")
+    direct = structs.replace(
+        shipped.direct, tiles=tuple(structs.replace(tile, tile_us=0.1) for tile in shipped.direct.tiles)
+    )
+    exact = FormulaTimes(H200, structs.replace(shipped, direct=direct))
+    for seed in range(5):
+        draw = random.Random(seed)
+        found = fp16x3.measure(H200, TOOLS, lambda *given, draw=draw: exact(*given) * draw.uniform(0.95, 1.05))
+        for one, expected in zip(found.direct.tiles, direct.tiles, strict=True):
+            assert one.step_us == pytest.approx(expected.step_us, rel=0.25), one.config
 
 
 def test_a_tile_is_timed_with_what_it_serves():

@@ -53,7 +53,7 @@ def measure(device: DeviceInfo, tools: Tools, time: Time) -> Rates:
     tiles = [tile for tile in shipped.tiles if tile.config.shared_bytes <= device.shared_limit]
     first = next(tile for tile in tiles if tile.serves(_SMALL.K, device.shared_limit))
     before, within = (time(first.config, _SMALL, split) for split in (_NEITHER, _BOTH))
-    launch, fitted = _tiles(device, tiles, time, first)
+    launch, fitted = _tiles(device, tiles, time)
     times = Times(launch, max(_LEAST, within - before), math.inf, math.inf, math.inf, math.inf, 0.0)
     rates = Rates(
         device=device.name,
@@ -67,7 +67,7 @@ def measure(device: DeviceInfo, tools: Tools, time: Time) -> Rates:
     tile = next(tile for tile in fitted if tile.serves(_ADDED.K, device.shared_limit))
     for name, dtypes in _UNSPLIT.items():
         if (part := getattr(shipped, name)) is not None:
-            launch, fitted = _tiles(device, part.tiles, time, part.tiles[0], dtypes)
+            launch, fitted = _tiles(device, part.tiles, time, dtypes)
             rates = replace(rates, **{name: Direct(launch, math.inf, fitted)})
             rate = _read_rate(rates, fitted, time, dtypes)
             rates = replace(rates, **{name: Direct(launch, rate, fitted)})
@@ -115,40 +115,32 @@ def correct(device: DeviceInfo, tools: Tools, time: Time) -> Rates:
 
 
 def _tiles(
-    device: DeviceInfo, tiles: Sequence[Tile], time: Time, first: Tile, dtypes: Dtypes = FLOAT32
+    device: DeviceInfo, tiles: Sequence[Tile], time: Time, dtypes: Dtypes = FLOAT32
 ) -> tuple[float, tuple[Tile, ...]]:
-    """Return the microseconds of a call without its tiles, as `first` has them, and the tiles with their times."""
-    small = dataclasses.replace(_SMALL, dtypes=dtypes)
-    launch = _fit(device, first, time, [small, *_problems_of(device, first, dtypes)])[2]
-    return launch, tuple(_fitted(device, tile, time, launch, dtypes) for tile in tiles)
+    """Return the microseconds of a call without its tiles, and the tiles with their times.
+
+    All are fitted together, because a call is short beside most of them. The first tile that serves it has one more
+    time, of a product that takes hardly longer than a call.
+    """
+    first = next(number for number, tile in enumerate(tiles) if tile.serves(_SMALL.K, device.shared_limit))
+    rows, took = [], []
+    for number, tile in enumerate(tiles):
+        small = [dataclasses.replace(_SMALL, dtypes=dtypes)] if number == first else []
+        for problem in (*small, *_problems_of(device, tile, dtypes)):
+            trans_c = heuristics.orientation(device, problem, tile.config)
+            t = geometry.tiling(tile.config, problem.M, problem.N, problem.K, trans_c, device.multiprocessors)
+            waves = -(-t.tiles // device.multiprocessors)
+            row = [1.0, *(0.0,) * (2 * len(tiles))]
+            row[2 * number + 1], row[2 * number + 2] = waves * t.computed_blocks, waves
+            rows.append(row)
+            took.append(time(tile.config, problem, _NEITHER))
+    launch, *of_tiles = (max(_LEAST, us) for us in _least_squares(np.array(rows) / np.array(took)[:, None]))
+    pairs = zip(tiles, of_tiles[::2], of_tiles[1::2], strict=True)
+    return launch, tuple(replace(tile, step_us=step, tile_us=rest) for tile, step, rest in pairs)
 
 
 def _with(rates: Rates, **times: float) -> Rates:
     return replace(rates, times=replace(rates.times, **times))
-
-
-def _fitted(device: DeviceInfo, tile: Tile, time: Time, launch: float, dtypes: Dtypes) -> Tile:
-    """Return a tile with its times, where a call takes `launch` microseconds besides."""
-    step, rest, _ = _fit(device, tile, time, list(_problems_of(device, tile, dtypes)), launch)
-    return replace(tile, step_us=max(_LEAST, step), tile_us=max(_LEAST, rest))
-
-
-def _fit(
-    device: DeviceInfo, tile: Tile, time: Time, problems: list[Problem], launch: float | None = None
-) -> tuple[float, float, float]:
-    """Return the microseconds of 32 steps of k, of the rest of a tile, and of a call besides, unless that is known."""
-    rows: list[tuple[int, ...]] = []
-    took = []
-    for problem in problems:
-        trans_c = heuristics.orientation(device, problem, tile.config)
-        t = geometry.tiling(tile.config, problem.M, problem.N, problem.K, trans_c, device.multiprocessors)
-        waves = -(-t.tiles // device.multiprocessors)
-        rows.append((waves * t.computed_blocks, waves, 1))
-        took.append(time(tile.config, problem, _NEITHER))
-    if launch is not None:
-        rows, took = [row[:2] for row in rows], [max(_LEAST, us - launch) for us in took]
-    solution = _least_squares(np.array(rows) / np.array(took)[:, None])
-    return solution[0], solution[1], launch if launch is not None else solution[2]
 
 
 def _least_squares(matrix: NDArray[np.float64]) -> list[float]:
