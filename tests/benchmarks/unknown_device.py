@@ -118,13 +118,7 @@ def run(folders: dict[str, Path | None], count: int) -> dict[str, Any]:
                 )
         stopwatch.close()
         memory.close()
-    return {
-        "device": gpu.name,
-        "seconds": seconds,
-        "gain": outcome.gain,
-        "environment": environment.facts(gpu),
-        "rows": rows,
-    }
+    return environment.facts(gpu) | {"seconds": seconds, "gain": outcome.gain, "rows": rows}
 
 
 def report(found: dict[str, Any]) -> None:

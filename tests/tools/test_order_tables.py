@@ -42,7 +42,24 @@ def test_the_proof_says_how_many_calls_were_wrong():
 
 
 def test_without_data_the_tables_say_so():
-    assert order.texts({}) == {"order-cost": NOT_MEASURED, "order-proof": NOT_MEASURED}
+    assert order.texts({}) == dict.fromkeys(("order-cost", "order-proof", "order-tensor"), NOT_MEASURED)
+
+
+def test_the_order_on_tensor_cores_has_every_weight_and_its_means():
+    about = {"date": "2026-01-02", "device": "NVIDIA X", "driver": "580.1", "nvrtc": "13.0"}
+    rows = [
+        {"dtype": "bfloat16", "M": 1, "N": 8, "K": 9, "ms": {"cublas": 1.0, "order": 2.0, "float32": 1.0}},
+        {"dtype": "bfloat16", "M": 256, "N": 8, "K": 9, "ms": {"cublas": 2.0, "order": 1.0, "float32": 1.0}},
+        {"dtype": "float32", "M": 1, "N": 7, "K": 9, "ms": {"cublas": 1.0, "order": 4.0, "split": 2.0, "usual": 9.0}},
+        {"dtype": "float32", "M": 256, "N": 7, "K": 9, "ms": {"cublas": 3.0, "order": 1.0, "split": 1.0, "usual": 0.9}},
+    ]
+    run = about | {"bits": {"bad": 0, "calls": 77, "problems": 6}, "rows": rows}
+    text = order.texts({"tensor_order": run, "tensor_order-NVIDIA-Y": run | {"device": "NVIDIA Y"}})["order-tensor"]
+    assert text.count("0 of 77 results of 6 problems differ") == 2 and "On one NVIDIA Y," in text
+    assert (
+        "| bfloat16, 8 x 9 | 0.50 | 2.00 |" in text and "| float32, 7 x 9, weight split before | 0.50 | 3.00 |" in text
+    )
+    assert "the mean is 1.00, the least 0.50" in text and "at 0.90 of the speed" in text
 
 
 def test_every_kept_comparison_agreed():

@@ -120,6 +120,21 @@ def _batch_invariance(prompts: Data) -> str:
     return table((what, "logits that differ"), rows)
 
 
+def _bfloat16_decoder(model: Data) -> str:
+    """Return how many logits depend on the batch, and what steps take relative to PyTorch's own products."""
+    lengths = ", ".join(map(str, model["lengths"]))
+    differing = " and ".join(f"{count:,} by {way}" for way, count in model["differing"].items() if way != "null")
+    rows = (
+        (step, f"{ms['PyTorch']:.1f}", *(f"{ms[way] / ms['PyTorch']:.2f}" for way in ("null", "one order")))
+        for step, ms in model["ms"].items()
+    )
+    return (
+        f"{model['what']}, bfloat16, eager attention. Of {model['elements']:,} logits of one sequence of {lengths} "
+        f"tokens, alone and among {model['sequences']}, differ {differing}.\n\n"
+        f"{table(('step', 'PyTorch, ms', 'null', 'one order'), rows)}"
+    )
+
+
 def _mixture(block: Data) -> str:
     step = f"training step, {block['experts']} experts of width {block['width']}, {block['tokens']} tokens; router by"
     return table((step, "ms"), ((how, f"{ms:.1f}") for how, ms in block["ms"].items()))
@@ -168,6 +183,7 @@ _TABLES: dict[str, tuple[str, Callable[[Data], str]]] = {
     "pytorch-calls": ("calls", _calls),
     "pytorch-opinfo": ("opinfo", _opinfo),
     "pytorch-batch-invariance": ("batch_invariance", _batch_invariance),
+    "pytorch-bfloat16-decoder": ("bfloat16_decoder", _bfloat16_decoder),
     "pytorch-gpus": ("several_gpus", _gpus),
     "pytorch-log-probability": ("log_probability", _log_probability),
     "pytorch-mixture": ("mixture", _mixture),

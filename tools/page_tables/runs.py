@@ -11,7 +11,15 @@ from generated import ROOT
 
 from fastsgemm.heuristics.database import file_name
 
-OF_SEVERAL = ("benchmarks", "cublaslt", "fp16x3", "half", "symmetric")  # NAME-DEVICE.json has another device
+OF_SEVERAL = (
+    "benchmarks",
+    "cublaslt",
+    "fp16x3",
+    "half",
+    "symmetric",
+    "tensor_order",
+    "unknown",
+)  # NAME-DEVICE.json has another device
 
 Data = dict[str, Any]
 Stored = Mapping[str, Any]  # the content of the files by name; without those that do not exist

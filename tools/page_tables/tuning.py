@@ -6,9 +6,11 @@ import statistics
 
 from fastsgemm import rungs
 from fastsgemm.heuristics import database
+from fastsgemm.measure import speeds
+from fastsgemm.measure.environment import in_words
 from fastsgemm.tuning import tuner
-from page_tables.markdown import NOT_MEASURED
-from page_tables.runs import Data, Stored
+from page_tables.markdown import NOT_MEASURED, table
+from page_tables.runs import Data, Stored, runs
 
 
 def texts(data: Stored) -> dict[str, str]:
@@ -18,7 +20,29 @@ def texts(data: Stored) -> dict[str, str]:
         f"A quick run takes at most {tuner.QUICK_SECONDS:g} seconds and the standard set {tuner.STANDARD_SECONDS:g}, "
         "divided among rungs and problems."
     )
-    return {"tuning-limits": limits, "own-records": NOT_MEASURED if run is None else _own_records(run)}
+    unknown = "\n\n".join(map(_unknown, runs(data, "unknown"))) or NOT_MEASURED
+    own = NOT_MEASURED if run is None else _own_records(run)
+    return {"tuning-limits": limits, "own-records": own, "tuning-unknown": unknown}
+
+
+def _unknown(run: Data) -> str:
+    """Return what a device gets whose architecture is hidden, beside the shipped data and cuBLAS, by set."""
+    rows = run["rows"]
+    states = [name for name in rows[0] if name not in ("set", "problem", "cublas")]
+    lines = []
+    for name in dict.fromkeys(row["set"] for row in rows):
+        of_set = [row for row in rows if row["set"] == name]
+        cells = []
+        for state in states:
+            of_cublas = speeds.summary([row["cublas"] / row[state] for row in of_set])
+            cell = f"{of_cublas.mean:.3f}, {of_cublas.lost} slower"
+            if state != "shipped":
+                relative = statistics.geometric_mean(row["shipped"] / row[state] for row in of_set)
+                cell = f"{relative:.3f} ({cell})"
+            cells.append(cell)
+        lines.append((f"{name}, {len(of_set)} problems", *cells))
+    seconds = run["seconds"]["first call"]
+    return f"On {in_words(run)}; the first call took {seconds:.1f} s.\n\n{table(('set', *states), lines)}"
 
 
 def _own_records(run: Data) -> str:
