@@ -54,15 +54,16 @@ struct OldValues {
     __device__ __forceinline__ OldValues(const Element *first, long long row_stride, long long column_stride)
         : first(first), row_stride(row_stride), column_stride(column_stride) {}
     __device__ __forceinline__ explicit OldValues(const BatchAndSource<SOURCE> &batch)
-        : OldValues(reinterpret_cast<const Element *>(batch.source.first), batch.source.row_stride,
-                    batch.source.column_stride) {
+        : OldValues(first_of(batch.source), batch.source.row_stride, batch.source.column_stride) {
         if (batch.count > 1) first += batch_offset(batch, batch.source.steps);
     }
     // The same for a product with this number.
     __device__ __forceinline__ OldValues(const BatchAndSource<SOURCE> &batch, unsigned product)
-        : OldValues(reinterpret_cast<const Element *>(batch.source.first) +
-                        batch_offset(batch, batch.source.steps, product),
+        : OldValues(first_of(batch.source) + batch_offset(batch, batch.source.steps, product),
                     batch.source.row_stride, batch.source.column_stride) {}
+    static __device__ __forceinline__ const Element *first_of(const Source &source) {
+        return reinterpret_cast<const Element *>(source.first);
+    }
     __device__ __forceinline__ void find(const Element *&old, long long m, long long n) const {
         old = first + m * row_stride + n * column_stride;
     }

@@ -1,8 +1,6 @@
 """Curves that are carried over to other devices, and corrected by times on them."""
 
-import math
 import random
-import statistics
 
 import pytest
 from msgspec import structs
@@ -17,7 +15,7 @@ from fastsgemm.heuristics.curve_fit import fit
 from fastsgemm.heuristics.curve_problems import loads
 from fastsgemm.heuristics.device_database import device_database
 from fastsgemm.heuristics.products import Product
-from fastsgemm.heuristics.transfer import Factors, corrected, measured, probes, shrunk, transferred, with_blocks
+from fastsgemm.heuristics.transfer import corrected, measured, probes, transferred, with_blocks
 from fastsgemm.problem import LAYOUTS, Problem
 
 FITS = {curve.config: fit(curve) for curve in database.shipped("sm_90").curves}
@@ -121,18 +119,3 @@ def test_a_mishap_of_a_measurement_has_limits():
     tiny, single, full, stream = probes(known)
     numbers = corrected(known, measured(known, {tiny: 1e6, single: 1e-6, full: 1e9, stream: 1e9}))
     assert all(0 <= line.slope < 1e3 and line.start >= 0 for lines in numbers.lines for line in lines)
-
-
-def test_noise_is_no_difference_of_configs():
-    draw = random.Random(0)
-    noisy = [Factors(*(1.3 * math.exp(draw.gauss(0.0, 0.02)) for _ in range(4))) for _ in range(20)]
-    means = [math.exp(statistics.fmean(map(math.log, column))) for column in zip(*noisy, strict=True)]
-    for factors in shrunk(noisy, 0.03):
-        assert factors == pytest.approx(means)
-
-
-def test_what_differs_by_more_than_noise_is_kept():
-    real = [Factors(0.5, 1.0 + 0.1 * i, 2.0, 0.7) for i in range(12)]
-    for before, after in zip(real, shrunk(real, 0.03), strict=True):
-        assert after == pytest.approx(before, rel=0.01) and (after.once, after.most) == pytest.approx((0.5, 2.0))
-    assert shrunk(real[:1], 0.03) == [pytest.approx(real[0])] and shrunk([], 0.03) == []

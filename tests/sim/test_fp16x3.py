@@ -286,7 +286,7 @@ STRIDES, OF_BATCH = "source_row, source_column)", "batch.source.row_stride, batc
     ("guard_fp16x3.cu", "<SOURCE", "<0"),
     ("guard_fp16x3.cu", STRIDES, "source_column, source_row)"),
     ("reduce_parts.cu", OF_BATCH, "batch.source.column_stride, batch.source.row_stride)"),
-    ("reduce_parts.cu", "batch.source.first", "nullptr"),
+    ("reduce_parts.cu", "first_of(batch.source)", "nullptr"),
 ])  # fmt: skip
 def test_every_kernel_that_stores_c_needs_the_source(file, old, new, monkeypatch):
     def edit(text):

@@ -1,6 +1,8 @@
 """A quick run: curves of another device, corrected by four times of each config."""
 
 import math
+import random
+import statistics
 
 import pytest
 from check_records import faults_of_file
@@ -13,9 +15,11 @@ from fastsgemm.errors import TuningError
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import EXACT, PREDICTED, choose_config
 from fastsgemm.heuristics.database_entries import Content
+from fastsgemm.heuristics.transfer import Factors
 from fastsgemm.problem import Problem
 from fastsgemm.progress import Bar
 from fastsgemm.tuning import tuner
+from fastsgemm.tuning.correction import shrunk
 from fastsgemm.tuning.plan import plan_run
 
 DEVICES = [info_of(known_devices.find(name)) for name, arch in known_devices.known().items() if arch != "sm_90"]
@@ -133,3 +137,18 @@ def test_the_gain_is_of_the_rungs_that_were_corrected(unknown, rung):
     outcome = quick_run(unknown, rung=rung)
     assert math.isfinite(outcome.gain) and outcome.gain >= 1.0
     assert {curve.rung for curve in outcome.curves} == ({rung} if rung else {r.name for r in rungs.DEFAULTS})
+
+
+def test_noise_is_no_difference_of_configs():
+    draw = random.Random(0)
+    noisy = [Factors(*(1.3 * math.exp(draw.gauss(0.0, 0.02)) for _ in range(4))) for _ in range(20)]
+    means = [math.exp(statistics.fmean(map(math.log, column))) for column in zip(*noisy, strict=True)]
+    for factors in shrunk(noisy, 0.03):
+        assert factors == pytest.approx(means)
+
+
+def test_what_differs_by_more_than_noise_is_kept():
+    real = [Factors(0.5, 1.0 + 0.1 * i, 2.0, 0.7) for i in range(12)]
+    for before, after in zip(real, shrunk(real, 0.03), strict=True):
+        assert after == pytest.approx(before, rel=0.01) and (after.once, after.most) == pytest.approx((0.5, 2.0))
+    assert shrunk(real[:1], 0.03) == [pytest.approx(real[0])] and shrunk([], 0.03) == []

@@ -8,7 +8,6 @@ all configs about alike, so that a choice needs them less. `measured` takes ever
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -87,22 +86,6 @@ def measured(fit: Fit, times: Mapping[Problem, float]) -> Factors:
 
     rate = _factor(4.0 * (stream.M + stream.N) * stream.K / times[stream], fit.numbers.bandwidth[0])
     return Factors(once, of_steps(lines[1], times[single]), of_steps(lines[-2], times[full]), rate)
-
-
-def shrunk(of_configs: Sequence[Factors], noise: float) -> list[Factors]:
-    """Return factors with less noise: each is drawn to the mean of all configs, by as much as noise explains.
-
-    Where the factors of the configs differ no more than times of one config do, all get their mean. This is the
-    estimator of James and Stein for means of known variance, of logarithms (Efron and Morris, JASA 68 (1973), 117).
-    """
-    columns = []
-    for column in zip(*of_configs, strict=True):
-        logarithms = [math.log(factor) for factor in column]
-        mean = statistics.fmean(logarithms)
-        spread = statistics.variance(logarithms) if len(logarithms) > 1 else math.inf
-        kept = max(0.0, 1.0 - noise**2 / spread) if spread else 0.0
-        columns.append([math.exp(mean + kept * (each - mean)) for each in logarithms])
-    return [Factors(*factors) for factors in zip(*columns, strict=True)]
 
 
 def corrected(fit: Fit, factors: Factors) -> CurveNumbers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import asdict, replace
 
@@ -17,7 +17,7 @@ from fastsgemm.heuristics.database_entries import Curve, points_of
 from fastsgemm.heuristics.device_database import device_database
 from fastsgemm.heuristics.fitted import CurveNumbers
 from fastsgemm.heuristics.products import Product
-from fastsgemm.heuristics.transfer import corrected, measured, probes, shrunk, with_blocks
+from fastsgemm.heuristics.transfer import Factors, corrected, measured, probes, with_blocks
 from fastsgemm.problem import Problem
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.evaluator import Evaluator, job_of, largest_job
@@ -67,6 +67,22 @@ def correct_curves(rung: Rung, sweep: Sweep, outcome: Outcome) -> None:
         for (here, times), of_config in zip(timed, factors, strict=True)
     ]
     outcome.complete &= not sweep.late and all(job in ready for jobs in needed for job in jobs)
+
+
+def shrunk(of_configs: Sequence[Factors], noise: float) -> list[Factors]:
+    """Return factors with less noise: each is drawn to the mean of all configs, by as much as noise explains.
+
+    Where the factors of the configs differ no more than times of one config do, all get their mean. This is the
+    estimator of James and Stein for means of known variance, of logarithms (Efron and Morris, JASA 68 (1973), 117).
+    """
+    columns = []
+    for column in zip(*of_configs, strict=True):
+        logarithms = [math.log(factor) for factor in column]
+        mean = statistics.fmean(logarithms)
+        spread = statistics.variance(logarithms) if len(logarithms) > 1 else math.inf
+        kept = max(0.0, 1.0 - noise**2 / spread) if spread else 0.0
+        columns.append([math.exp(mean + kept * (each - mean)) for each in logarithms])
+    return [Factors(*factors) for factors in zip(*columns, strict=True)]
 
 
 def close_configs(rung: Rung, outcome: Outcome, problem: Problem) -> list[Config]:
