@@ -48,7 +48,7 @@ def _tensor(run: Data) -> str:
         [
             f"On {in_words(run)}. {bits['bad']} of {bits['calls']} results of {bits['problems']} problems differ. "
             f"Speed relative to cuBLAS of the same type, FP32 for float32, for 1 to {numbers[-1]} rows:",
-            table(("weight, N x K", *numbers), lines),
+            table(("weight, N x K", *map(str, numbers)), lines),
             f"Of 16-bit operands the mean is {of_halves.mean:.2f}, the least {of_halves.slowest:.2f}. From {_MANY} "
             f"rows on, float32 runs at {usual.mean:.2f} of the speed without the order, {usual.slowest:.2f} at least.",
         ]
