@@ -9,7 +9,7 @@ from cuda.bindings import driver, nvrtc
 
 import fastsgemm
 from fastsgemm import device, sgemm
-from fastsgemm.errors import DeviceError, DriverTooOldError, NoDriverError, NoNvrtcError
+from fastsgemm.errors import DeviceError, DriverTooOldError, NoDriverError
 
 OK = driver.CUresult.CUDA_SUCCESS
 ONES = np.ones((2, 2), np.float32)
@@ -156,10 +156,8 @@ def test_a_device_without_nvrtc(driver_of, monkeypatch):
         raise RuntimeError("libnvrtc.so.13: cannot open shared object file")
 
     monkeypatch.setattr(nvrtc, "nvrtcVersion", missing)
-    with pytest.raises(NoNvrtcError, match=r"fastsgemm\[cu13\]"):
-        device.probe()
-    with pytest.raises(NoNvrtcError, match=r"fastsgemm\[cu13\]"):  # there is a device: NumPy would be a silent fallback
-        sgemm(ONES, ONES)
+    device.probe()  # kernels may be stored
+    assert device.host_backend() == "cuda"  # there is a device: NumPy would be a silent fallback
 
 
 def test_a_device_with_an_old_driver_is_not_silently_replaced_by_numpy(driver_of):

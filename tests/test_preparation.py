@@ -151,7 +151,7 @@ def test_extents_and_layouts_are_combined(gpu, compiled):
 def test_for_a_named_device_kernels_are_compiled_and_none_is_loaded(gpu, compiled):
     found = fastsgemm.prepare(BATCH, 4096, 4096, device="sm_90", progress=False)
     assert len(compiled) == found.kernels and not found.loaded and not gpu.kernels
-    assert "compiled for NVIDIA H200" in str(found)
+    assert "ready for NVIDIA H200" in str(found)
 
 
 def test_kernels_are_compiled_side_by_side(gpu, monkeypatch):
@@ -526,9 +526,9 @@ def test_what_is_no_range_is_refused(text):
 
 def test_the_command_prints_what_it_did(compiled, capsys):
     assert main(["prepare", "--size", "1..64,4096,4096,NT", "--device", "sm_90"]) == 0
-    assert f"{len(compiled)} kernels for 64 problems compiled for NVIDIA H200" in capsys.readouterr().out
+    assert f"{len(compiled)} kernels for 64 problems ready for NVIDIA H200" in capsys.readouterr().out
     assert main(["prepare", "--size", "64,4096,4096,NT", "--device", "sm_90"]) == 0
-    assert " for 1 problem compiled" in capsys.readouterr().out
+    assert " for 1 problem ready" in capsys.readouterr().out
     assert main(["prepare", "--size", "1..64,4096,4096,NT", "--device", "sm_90", "--json"]) == 0
     assert [each["problems"] for each in json.loads(capsys.readouterr().out)] == [64]
     assert main(["prepare", "--size", "1..64,4096", "--device", "sm_90"]) == 2
@@ -538,7 +538,7 @@ def test_the_command_prepares_several_sizes(compiled, capsys):
     sizes = ["--size", "1..3,64,64", "--size", "32"]
     assert main(["prepare", *sizes, "--device", "sm_90"]) == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert " for 3 problems compiled" in first and " for 1 problem compiled" in second
+    assert " for 3 problems ready" in first and " for 1 problem ready" in second
     assert main(["prepare", *sizes, "--device", "sm_90", "--json"]) == 0
     assert [each["problems"] for each in json.loads(capsys.readouterr().out)] == [3, 1]
     with pytest.raises(SystemExit):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -145,7 +146,8 @@ def probe() -> int:
         ) from error
     if int(result) != 0:
         raise NoDriverError(f"the NVIDIA driver has no usable device: cuInit returned {result.name}")
-    require_driver(int(driver.cuDriverGetVersion()[1]), nvrtc_version())
+    with suppress(NoNvrtcError):  # stored kernels need none
+        require_driver(int(driver.cuDriverGetVersion()[1]), nvrtc_version())
     count = int(driver.cuDeviceGetCount()[1])
     if count == 0:
         raise NoDriverError("the NVIDIA driver reports no device (is CUDA_VISIBLE_DEVICES empty?)")
@@ -274,6 +276,14 @@ def nvrtc_version() -> tuple[int, int]:
     if int(result) != 0:
         raise NoNvrtcError(f"NVRTC is installed but returned {result.name}")
     return int(major), int(minor)
+
+
+def nvrtc_lines() -> tuple[int, ...]:
+    """Return the major versions of NVRTC whose kernels may be stored: the installed one's, else all, newest first."""
+    try:
+        return nvrtc_version()[:1]
+    except NoNvrtcError:
+        return tuple(sorted(_WHEELS, reverse=True))
 
 
 def nvrtc_text() -> str:

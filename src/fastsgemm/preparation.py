@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any
 
-from fastsgemm import arguments
+from fastsgemm import arguments, private_files
 from fastsgemm import device as devices
 from fastsgemm.call.product import plan_of
 from fastsgemm.device import DeviceTraits, Gpu
@@ -41,26 +41,42 @@ class Preparation:
     problems : int
     kernels : int
         Number that these problems need.
+    compiled : int
+        Of these, those that were not in the cache, nor loaded before; with `check`, those that are missing.
     loaded : bool
         Whether the kernels are loaded on the device, or only in the cache.
     seconds : float
     pytorch : str
         The version of PyTorch whose launcher is compiled; empty if none was, see `prepare`.
+    checked : bool
+        Whether the cache was only looked at.
+    hidden : str
+        The cache folder, if root made it and other users cannot read it.
     """
 
     device: str
     problems: int
     kernels: int
+    compiled: int
     loaded: bool
     seconds: float
     pytorch: str = ""
+    checked: bool = False
+    hidden: str = ""
 
     def __str__(self) -> str:
-        location = f"loaded on {self.device}" if self.loaded else f"compiled for {self.device}"
         kernels = "kernel" if self.kernels == 1 else "kernels"
         problems = "problem" if self.problems == 1 else "problems"
+        what = f"{self.kernels} {kernels} for {self.problems} {problems}"
+        if self.checked:
+            lacks = f"{self.compiled} missing" if self.compiled else "none missing"
+            return f"{what} on {self.device}: {self.kernels - self.compiled} in the cache, {lacks}"
         launcher = f", and the launcher for PyTorch {self.pytorch}" if self.pytorch else ""
-        return f"{self.kernels} {kernels} for {self.problems} {problems} {location}{launcher} in {self.seconds:.1f} s"
+        location = f"loaded on {self.device}" if self.loaded else f"ready for {self.device}"
+        text = f"{what} {location}{launcher} in {self.seconds:.1f} s, {self.compiled} of them compiled"
+        if self.hidden:
+            text += f"; other users cannot read {self.hidden}: set umask 022 before it is made, or chmod -R a+rX it"
+        return text
 
 
 def prepare(
@@ -79,6 +95,7 @@ def prepare(
     dtypes: str = "f32xf32",
     device: int | str = 0,
     stored: bool = False,
+    check: bool = False,
     progress: bool = True,
 ) -> Preparation:
     """Compile and load every kernel that `sgemm` needs for some problems, so that no later call on them waits for it.
@@ -118,6 +135,9 @@ def prepare(
     stored : bool
         Raise an error if a kernel cannot be stored in the kernel cache, for later processes. A named device implies
         this.
+    check : bool
+        Only look whether the kernel cache has the kernels: nothing is compiled, loaded or written, and NVRTC is not
+        needed.
     progress : bool
         Show a progress bar on stderr.
 
@@ -163,26 +183,34 @@ def prepare(
         for problem in _problems(M, N, K, layout, batch, arguments.switch("symmetric", symmetric))
     ]
     start = time.perf_counter()
-    bar = Bar(arguments.switch("progress", progress))
+    check, bar = arguments.switch("check", check), Bar(arguments.switch("progress", progress))
     try:
+        if check:
+            device_info = device_at(device)
+            needed = kernels_of(device_info, request, problems, source, bar)
+            missing = sum(not kernel.is_stored(spec, device_info.arch) for spec in needed)
+            seconds = time.perf_counter() - start
+            return Preparation(device_info.name, len(problems), len(needed), missing, False, seconds, checked=True)
         if isinstance(device, str) and not devices.is_present(device.lower()):
             device_info = device_at(device)
             cache.require_writable()  # the only place for the compiled code
             needed = kernels_of(device_info, request, problems, source, bar)
-            for _ in compiled(needed, device_info.arch, bar, stored=True):
-                pass
+            new = sum(is_new for *_, is_new in compiled(needed, device_info.arch, bar, stored=True))
             name, loaded = device_info.name, False
         else:
             with naming_others():
                 gpu = first_use.open_device(devices.ordinal(device))
             needed = kernels_of(gpu, request, problems, source, bar)
-            load(gpu, needed, bar, stored)
+            new = load(gpu, needed, bar, stored)
             name, loaded = gpu.name, True
     finally:
         bar.end()
     # Not for a program that merely has PyTorch installed.
     pytorch = torch_library.prepare() if stored or not loaded or "torch" in sys.modules else ""
-    return Preparation(name, len(problems), len(needed), loaded, time.perf_counter() - start, pytorch)
+    folder = cache.folder() if stored or not loaded else None
+    hidden = str(folder) if folder and folder.exists() and private_files.hidden_from_others(folder) else ""
+    seconds = time.perf_counter() - start
+    return Preparation(name, len(problems), len(needed), new, loaded, seconds, pytorch, hidden=hidden)
 
 
 def _split(operands: str, precision: str) -> tuple[bool, bool]:
@@ -268,18 +296,24 @@ def _operands(problem: Problem, source: str) -> list[Meta]:
 
 def compiled(
     needed: Iterable[KernelSpec], arch: str, bar: Bar, stored: bool = False
-) -> Iterator[tuple[KernelSpec, bytes]]:
-    """Yield each kernel with its machine code."""
+) -> Iterator[tuple[KernelSpec, bytes, bool]]:
+    """Yield each kernel with its machine code, and whether that was not in the cache."""
     kernels = list(needed)
+    new = {spec: not kernel.is_stored(spec, arch) for spec in kernels}
     bar.begin("compile", len(kernels))
-    for result in compiler.on_all_cores(lambda spec: kernel.cubin(spec, arch, stored), kernels):
-        yield result
+    for spec, code in compiler.on_all_cores(lambda spec: kernel.cubin(spec, arch, stored), kernels):
+        yield spec, code, new[spec]
         bar.step()
 
 
-def load(gpu: Gpu, needed: Mapping[KernelSpec, int], bar: Bar, stored: bool = False) -> None:
-    """Compile and load the missing ones of these kernels, given with their dynamic shared memory in bytes."""
-    missing = [spec for spec in needed if spec not in gpu.kernels]
+def load(gpu: Gpu, needed: Mapping[KernelSpec, int], bar: Bar, stored: bool = False) -> int:
+    """Compile and load the missing ones of these kernels, given with their dynamic shared memory in bytes.
+
+    Return how many were compiled.
+    """
+    missing, count = [spec for spec in needed if spec not in gpu.kernels], 0
     with devices.current(gpu):
-        for spec, code in compiled(missing, gpu.arch, bar, stored):
+        for spec, code, is_new in compiled(missing, gpu.arch, bar, stored):
             kernel.load(gpu, spec, needed[spec], code)
+            count += is_new
+    return count

@@ -1,8 +1,10 @@
 """Files that no other user can write: the kernel cache, the user's tuning results and the checkpoint.
 
 These files decide which machine code runs. So a folder or file is used only if this user or root owns it and neither
-its group nor others can write it. A file is checked through its open descriptor, so it cannot be exchanged between the
-check and the read. It is opened without blocking, so a FIFO cannot hang the call.
+its group nor others can write it. What root makes, others can read as far as its umask lets them: a program that runs
+as another user in an image finds the kernels that were compiled when the image was built. A file is checked through its
+open descriptor, so it cannot be exchanged between the check and the read. It is opened without blocking, so a FIFO
+cannot hang the call.
 
 Every failure is an `OSError`, which callers turn into a warning or an error of their own.
 """
@@ -22,6 +24,7 @@ from fastsgemm.progress import warn
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER_MODE = 0o700
+_ROOT_MODE = 0o755  # of a folder that root makes
 _FILE_MODE = 0o600
 
 
@@ -49,13 +52,23 @@ def _warn_no_home() -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make `folder` and its missing parents with mode 0700 whatever the umask is, then check it."""
+    """Make `folder` and its missing parents, then check it.
+
+    They have mode 0700 whatever the umask is; those of root 0755, less what the umask takes from others.
+    """
     missing = takewhile(lambda path: not path.exists(), (folder, *folder.parents))
     for path in reversed(list(missing)):
         with suppress(FileExistsError):  # another process made it
-            os.mkdir(path, _FOLDER_MODE)
-            os.chmod(path, _FOLDER_MODE)  # a umask may have taken bits away from the owner, too
+            os.mkdir(path, _ROOT_MODE if os.geteuid() == 0 else _FOLDER_MODE)
+            # A umask may have taken bits away from the owner, too.
+            os.chmod(path, _FOLDER_MODE | stat.S_IMODE(os.stat(path).st_mode))
     check_folder(folder)
+
+
+def hidden_from_others(folder: Path) -> bool:
+    """Return whether root made a folder that other users cannot read."""
+    status = os.stat(folder)
+    return status.st_uid == os.geteuid() == 0 and not status.st_mode & stat.S_IROTH
 
 
 def check_folder(folder: Path) -> None:
@@ -102,10 +115,15 @@ def _opened(path: Path, flags: int, private: bool) -> int:
     return descriptor
 
 
-def replace(path: Path, data: bytes, mode: int = _FILE_MODE) -> None:
-    """Write a file atomically: readers see the old content or the new content, never a part."""
+def replace(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Write a file atomically: readers see the old content or the new content, never a part.
+
+    Without a mode, who can read the folder can read the file.
+    """
     import tempfile  # imported late, because a process with a warm cache writes nothing
 
+    if mode is None:
+        mode = _FILE_MODE | (os.stat(path.parent).st_mode & (stat.S_IRGRP | stat.S_IROTH))
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
         with open(descriptor, "wb") as file:

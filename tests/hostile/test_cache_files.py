@@ -132,16 +132,21 @@ def test_an_entry_too_large_to_be_one_is_not_read(stored, tried):
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o002, 0o022, 0o077, 0o277, 0o777])
-def test_folders_and_entries_are_private_whatever_the_umask(folder, umask, mask, monkeypatch, tried):
+@pytest.mark.parametrize("user", [0, STRANGER])
+def test_only_what_root_makes_is_for_others_to_read(folder, umask, mask, user, monkeypatch, tried):
+    """As far as the umask of root lets them; nobody else writes it."""
     deep = folder / "deep" / "down"
     monkeypatch.setenv("FASTSGEMM_CACHE_DIR", str(deep))
     umask(mask)
+    monkeypatch.setattr(os, "geteuid", lambda: user)  # who may use what root owns
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         cache.write(KEY, CUBIN)
         assert cache.read(KEY) == CUBIN
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "deep", deep)] == [0o700] * 3
-    assert stat.S_IMODE(entry(deep, KEY).stat().st_mode) == 0o600
+    expected = 0o700 if user else 0o700 | (0o755 & ~mask)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "deep", deep)] == [expected] * 3
+    assert stat.S_IMODE(entry(deep, KEY).stat().st_mode) == 0o600 | (expected & 0o044)
+    assert private_files.hidden_from_others(deep) is (user == 0 and bool(mask & 0o004))
     tried("umask", 1)
 
 

@@ -12,6 +12,7 @@ from cuda.bindings import nvrtc
 from in_threads import run_all
 
 from fastsgemm.config import BlockConfig
+from fastsgemm.errors import NoNvrtcError
 from fastsgemm.geometry.variants import Variant
 from fastsgemm.jit import cache, compiler, source
 from fastsgemm.rungs import find
@@ -208,15 +209,30 @@ def test_a_folder_that_is_removed_while_in_use(folder, compiled, right):
     assert compiled == ["naive"] * 2
 
 
-def test_an_upgraded_nvrtc_compiles_anew(folder, compiled, right, monkeypatch):
-    fetch()
+@pytest.mark.parametrize(("major", "minor", "times"), [(13, 99, 1), (99, 0, 2)])
+def test_an_nvrtc_of_another_major_version_compiles_anew(folder, compiled, right, monkeypatch, major, minor, times):
+    """An older driver cannot load what it compiles."""
     success = nvrtc.nvrtcResult.NVRTC_SUCCESS
-    with monkeypatch.context() as patch:
-        patch.setattr(nvrtc, "nvrtcVersion", lambda: (success, 13, 99))
-        fetch()
-        assert compiled == ["naive"] * 2
+    monkeypatch.setattr(nvrtc, "nvrtcVersion", lambda: (success, 13, 0))
     fetch()
-    assert compiled == ["naive"] * 2
+    monkeypatch.setattr(nvrtc, "nvrtcVersion", lambda: (success, major, minor))
+    fetch()
+    fetch()
+    assert compiled == ["naive"] * times
+
+
+def test_a_stored_kernel_needs_no_nvrtc(folder, compiled, right, monkeypatch):
+    assert not compiler.is_stored(TEXT, "naive", "sm_90")
+    fetch()
+
+    def missing():
+        raise RuntimeError("libnvrtc.so.13: cannot open shared object file")
+
+    monkeypatch.setattr(nvrtc, "nvrtcVersion", missing)
+    assert fetch() == right and compiler.is_stored(TEXT, "naive", "sm_90")
+    missed = rf"naive for sm_80 is not in the kernel cache {folder}. .*fastsgemm\[cu13\].*`fastsgemm prepare`"
+    with pytest.raises(NoNvrtcError, match=missed):
+        compiler.cubin(TEXT, "naive", "sm_80")
 
 
 def test_an_upgraded_driver_keeps_the_kernels(folder, compiled, right, monkeypatch):

@@ -146,13 +146,14 @@ def _prepare(options: argparse.Namespace) -> int:
             batch_invariant=options.batch_invariant, split=options.split, source=options.source,
             symmetric=options.symmetric, dtypes=dtypes, device=options.device,
             stored=True,  # because this process makes no calls
+            check=options.check,
         )  # fmt: skip
         reports.append(dataclasses.asdict(report))
         if not options.json:
             show(report)
     if options.json:
         show(_json(reports))
-    return 0
+    return int(options.check and any(report["compiled"] for report in reports))
 
 
 def _cache(options: argparse.Namespace) -> int:
@@ -331,6 +332,11 @@ def _add_prepare(commands: Any) -> None:
         choices=preparation.SOURCES,
         default="",
         help="what C is in calls that also have out; a bias is a row",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="only tell which kernels the cache lacks, without NVRTC; the exit status is 1 if it lacks any",
     )
     _finish_parser(parser, _prepare)
 

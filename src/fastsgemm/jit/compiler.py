@@ -1,7 +1,8 @@
 """Compile CUDA C++ for one architecture, with NVRTC through cuda.bindings: to a cubin, or to PTX for XLA.
 
-The key of the cache is the source, its name in messages, the options and NVRTC's version. Sources have no includes, so
-the code depends on nothing else.
+The key of the cache is the source, its name in messages, the options and the major version of NVRTC, which a driver
+must not be older than. Sources have no includes, so the code depends on nothing else but NVRTC's minor version. What is
+stored needs no NVRTC.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from fastsgemm.device import nvrtc_version
-from fastsgemm.errors import CompileError
+from fastsgemm.device import nvrtc_lines, nvrtc_version
+from fastsgemm.errors import CompileError, NoNvrtcError
 from fastsgemm.jit import cache
 from fastsgemm.jit.locks import Locks
 
@@ -62,6 +63,11 @@ def cubin(source: str, name: str, arch: str, stored: bool = False) -> bytes:
     return _cached(lambda options: compile_program(source, name, options).cubin, source, name, arch, stored)
 
 
+def is_stored(source: str, name: str, arch: str) -> bool:
+    """Return whether `cubin` finds the machine code in the cache. NVRTC is not needed."""
+    return any(cache.read(key) is not None for key in _keys(source, name, _options(arch)))
+
+
 def compiled(source: str, name: str, arch: str) -> bytes:
     """Return the machine code as `cubin` does, but without the cache."""
     return compile_program(source, name, _options(arch)).cubin
@@ -87,13 +93,24 @@ def ptx(source: str, name: str, arch: str) -> str:
 
 def _cached(make: Callable[[list[str]], bytes], source: str, name: str, arch: str, stored: bool = False) -> bytes:
     options = _options(arch)
-    key = repr((nvrtc_version(), name, options, source)).encode()
-    with _locks.of(key):
-        code = cache.read(key)
+    keys = _keys(source, name, options)
+    with _locks.of(keys[0]):
+        code = next((code for key in keys if (code := cache.read(key)) is not None), None)
         if code is None:
-            code = make(options)
-            cache.write(key, code, stored)
+            try:
+                code = make(options)
+            except NoNvrtcError as error:
+                raise NoNvrtcError(
+                    f"{name} for {arch} is not in the kernel cache {cache.folder()}. {error}; or run "
+                    "`fastsgemm prepare` where NVRTC is, and let FASTSGEMM_CACHE_DIR name the folder that it fills"
+                ) from error
+            cache.write(keys[0], code, stored)
     return code
+
+
+def _keys(source: str, name: str, options: list[str]) -> list[bytes]:
+    """Return the keys that this code may be stored under, of which the first is that of the installed NVRTC."""
+    return [repr((line, name, options, source)).encode() for line in nvrtc_lines()]
 
 
 def report(source: str, name: str, arch: str) -> Report:
