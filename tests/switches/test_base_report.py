@@ -24,3 +24,23 @@ def test_totals_of_each_kind():
 @pytest.mark.parametrize(("count", "text"), [(0, "0 products"), (1, "1 product"), (2, "2 products")])
 def test_numbers(count, text):
     assert number(count, "product") == text
+
+
+def line(size, count, flops, reason=""):
+    return SimpleNamespace(size=size, count=count, flops=flops, reason=reason)
+
+
+def test_sizes_are_those_of_all_products_that_have_one():
+    tf32 = "TF32 is allowed"
+    lines = line("8,8,8", 2, 100), line("64,64,64,NT", 1, 700), line("8,8,8", 1, 200, tf32), line("", 9, 0, "int8")
+    report = Report([*lines])
+    assert report.sizes == (("64,64,64,NT", 1, 0.7), ("8,8,8", 3, 0.3))
+    assert (
+        report.table()
+        == "by size:\n  64,64,64,NT  1 product, 70.0% of FLOPs\n  8,8,8        3 products, 30.0% of FLOPs"
+    )
+    assert report.arguments().splitlines()[:2] == ["# 1 product, 70.0% of FLOPs", "--size=64,64,64,NT"]
+    many = Report([line(f"{n},1,1", 1, n) for n in range(1, 31)])
+    assert many.table().count("\n") == 21 and many.table().endswith("  and 10 sizes more, 11.8% of FLOPs")
+    assert many.arguments().count("--size=") == 30
+    assert Report([]).table() == Report([]).arguments() == ""

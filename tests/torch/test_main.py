@@ -1,5 +1,6 @@
 """``python -m fastsgemm.torch``: a program runs with the switch on, and is otherwise run as by ``python``."""
 
+import json
 import os
 import py_compile
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 import fastsgemm
+from fastsgemm import command_line
 from fastsgemm.torch.torch_command import main
 
 WHERE = "import fastsgemm; print(fastsgemm.__file__)"
@@ -145,6 +147,32 @@ def test_the_report_counts_what_runs_after_the_last_line(folder):
     ran = by_us([], ["programs/products.py"], folder, "--report", FASTSGEMM_DEVICE="host")
     assert ran.returncode == 0, ran.stderr
     assert "fastsgemm computed 2 products, 96 FLOP" in ran.stderr
+
+
+def test_the_sizes_of_a_program_are_arguments_of_the_commands(folder, capsys):
+    (folder / "programs" / "layers.py").write_text(
+        "import torch\nx, w = torch.ones(6, 40), torch.ones(30, 40)\n"
+        "y = torch.nn.functional.linear(x, w); z = torch.bmm(torch.ones(4, 2, 3), torch.ones(4, 3, 5)); g = x @ x.T\n"
+        "x.bfloat16() @ w.T.bfloat16()\n"
+    )
+    ran = by_us([], ["programs/layers.py"], folder, "--report", "--sizes", "sizes.txt", FASTSGEMM_DEVICE="host")
+    assert ran.returncode == 0, ran.stderr
+    assert "by size:" in ran.stderr and "dtype bfloat16" in ran.stderr
+    sizes = folder / "sizes.txt"
+    given = [line for line in sizes.read_text().splitlines() if not line.startswith("#")]
+    assert given == ["--size=6,30,40,NT", "--size=6,6,40,SYM", "--size=2,5,3,x4"]
+    assert command_line.main(["explain", f"@{sizes}", "--device", "H200"]) == 0
+    assert capsys.readouterr().out.count("problem ") == 3
+    assert command_line.main(["prepare", f"@{sizes}", "--device", "H200", "--check"]) in (0, 1)
+    assert capsys.readouterr().out.count("1 problem on NVIDIA H200") == 3
+    assert command_line.main(["explain", f"@{sizes}", "--device", "H200", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 3
+
+
+def test_a_file_of_sizes_that_cannot_be_written_is_said(folder):
+    ran = by_us([], ["programs/products.py"], folder, "--sizes", "none/sizes.txt", FASTSGEMM_DEVICE="host")
+    assert ran.returncode == 0
+    assert "the sizes of products could not be written to none/sizes.txt: No such file" in ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -129,12 +129,18 @@ def _ladder(options: argparse.Namespace) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    p = options.size
-    explanation = explain(
-        p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision, options.batch_invariant, p.batch,
-        options.symmetric or p.symmetric, str(p.dtypes),
-    )  # fmt: skip
-    show(_json(explanation.json()) if options.json else explanation)
+    explanations = [
+        explain(
+            p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision, options.batch_invariant, p.batch,
+            options.symmetric or p.symmetric, str(p.dtypes),
+        )
+        for p in options.size
+    ]  # fmt: skip
+    if options.json:
+        data = [explanation.json() for explanation in explanations]
+        show(_json(data if len(data) > 1 else data[0]))
+    else:
+        show("\n\n".join(map(str, explanations)))
     return 0
 
 
@@ -206,14 +212,24 @@ With ,xCOUNT after it, it is a batch: so many such products in one call, as in 6
 types of A and B, f32, bf16 or f16, as in 64,64,64,NT,bf16xf32; without them both are float32."""
 _DEVICES = """
 A device in this machine is written cuda or cuda:1. Any other device is written by name or a part of it, such as H200,
-or by architecture, such as sm_90."""
+or by architecture, such as sm_90.
+@FILE in place of arguments reads them from a file, such as python -m fastsgemm.torch --sizes FILE writes."""
 _EPILOG = _ONE_PRODUCT + _BATCHES + _DEVICES
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that reads arguments from ``@FILE``, one a line, past empty lines and those that begin with #."""
+
+    def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
+        line = arg_line.strip()
+        return [] if not line or line.startswith("#") else [line]
 
 
 def _parser() -> argparse.ArgumentParser:
     simulated = SIMULATED_SIZE
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="fastsgemm",
+        fromfile_prefix_chars="@",
         description="float32 matrix multiplication for NVIDIA GPUs. Without a command: show what this machine has, run "
         "the ladder of kernels, and show it beside the shipped result. Without a device: show the shipped result, and "
         f"count at {simulated.M} x {simulated.N} x {simulated.K} what the kernels do on a simulated device.",
@@ -282,7 +298,9 @@ def _add_explain(commands: Any) -> None:
         description="Show which constants a problem gets on a device, and why.",
         epilog=_EPILOG,
     )
-    _add_size(parser, "the problem", required=True)
+    parser.add_argument(
+        "--size", action="append", required=True, type=_problem, metavar=WRITTEN, help="the problem; repeatable"
+    )
     _add_call_options(parser)
     _finish_parser(parser, _explain)
 
@@ -377,5 +395,5 @@ def _add_call_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
 
 
-def _add_size(parser: argparse.ArgumentParser, text: str, required: bool = False, written: str = WRITTEN) -> None:
-    parser.add_argument("--size", type=_problem, metavar=written, help=text, required=required)
+def _add_size(parser: argparse.ArgumentParser, text: str, written: str = WRITTEN) -> None:
+    parser.add_argument("--size", type=_problem, metavar=written, help=text)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from msgspec import Struct
 
 from fastsgemm.config import VECTOR, Config
-from fastsgemm.geometry.batch import ONE_PRODUCT, Batch
+from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, merged
 from fastsgemm.geometry.grid import split
 from fastsgemm.geometry.layout import Meta
-from fastsgemm.geometry.matrix import Matrix, Operand, operand_of
+from fastsgemm.geometry.matrix import Address, Base, Matrix, Operand, operand_of
 from fastsgemm.problem import FLOAT32, DType, Dtypes, Problem, Sym
 from fastsgemm.rungs import Rung
 
@@ -58,6 +59,15 @@ def call_for(
 def _with_row_major_c(a: Operand, b: Operand, c: Operand) -> tuple[Operand, Operand, Operand]:
     """Return the operands in the order in which the kernel takes them: those of C^T = B^T A^T if C is column-major."""
     return (b.transposed, a.transposed, c.transposed) if c.how.trans else (a, b, c)
+
+
+def problem_of(metas: Sequence[Meta], gram: bool = False) -> Problem:
+    """Return the problem of A, B and C as arrays lie, or as their copies do; with `gram`, B is A transposed.
+
+    It is that of the launch: the kernel's rows and columns, and the batch that is left.
+    """
+    a, b, c = merged(*(Matrix(Address(Base.A), tuple(x.shape), tuple(x.strides), dtype=x.dtype) for x in metas))
+    return call_for(a.operand, b.operand, c.operand, extents=c.extents, sym=Sym.BOTH if gram else Sym.WHOLE).problem
 
 
 def _layout(trans_a: bool, trans_b: bool) -> str:

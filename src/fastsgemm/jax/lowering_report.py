@@ -23,12 +23,20 @@ class Line:
         Of all these products, each run once.
     reason : str
         Why JAX's own lowering was used; empty if fastsgemm's was.
+    size : str
+        The problem as ``fastsgemm explain`` and other commands take it; empty if it is none that fastsgemm computes.
     """
 
     problem: str
     products: int
     flops: int
     reason: str = ""
+    size: str = ""
+
+    @property
+    def count(self) -> int:
+        """The products."""
+        return self.products
 
 
 class Report(base_report.Report[Line]):

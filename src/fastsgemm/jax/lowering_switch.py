@@ -16,10 +16,12 @@ from jax import lax
 from jax.interpreters import mlir
 
 from fastsgemm.errors import MissingExtraError
+from fastsgemm.geometry.layout import is_transpose
+from fastsgemm.geometry.variants import problem_of
 from fastsgemm.jax import contraction, lowering, partitioning, primitive
 from fastsgemm.jax.contraction import Labels
 from fastsgemm.jax.lowering_report import Line, Report
-from fastsgemm.problem import MAX_BATCH, MAX_EXTENT
+from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, Dtypes, format_problem
 from fastsgemm.request import Request, resolve
 from fastsgemm.switches.base_report import Totals
 from fastsgemm.switches.periods import Block, Periods
@@ -44,7 +46,7 @@ class Switch:
     def __init__(self, precision: str, batch_invariant: bool) -> None:
         self.request: Request = resolve(precision=precision, batch_invariant=batch_invariant)
         self.precision, self.batch_invariant = self.request.precision, self.request.batch_invariant
-        self._counts: Totals[tuple[str, str]] = Totals()  # by problem and reason
+        self._counts: Totals[tuple[str, str, str]] = Totals()  # by problem, size and reason
 
     def report(self) -> Report:
         """Return what was replaced and what was passed on so far.
@@ -54,7 +56,8 @@ class Switch:
         Report
         """
         return Report(
-            Line(problem, products, flops, reason) for (problem, reason), (products, flops) in self._counts.items()
+            Line(problem, products, flops, reason, size)
+            for (problem, size, reason), (products, flops) in self._counts.items()
         )
 
     def __repr__(self) -> str:
@@ -182,17 +185,19 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
     avals, (out,) = ctx.avals_in, ctx.avals_out
     rounds = _rounds(switch.request, ctx)
     if any(aval.dtype not in lowering.DTYPES for aval in avals) or not (rounds or out.dtype == np.float32):
-        switch._counts.add((" and ".join(str(aval.dtype) for aval in avals), "not float32"), 1, 0)
+        switch._counts.add((" and ".join(str(aval.dtype) for aval in avals), "", "not float32"), 1, 0)
         return _original(ctx, a, b, **parameters)
     shapes = [aval.shape for aval in avals]
     if not all(isinstance(extent, int) for shape in shapes for extent in shape):
-        switch._counts.add(("symbolic shapes", "symbolic shapes"), 1, 0)
+        switch._counts.add(("symbolic shapes", "", "symbolic shapes"), 1, 0)
         return _original(ctx, a, b, **parameters)
     subscripts = contraction.of_dot_general(len(shapes[0]), len(shapes[1]), parameters["dimension_numbers"])
     labels = contraction.labels_of(subscripts)
-    reason = _reason(switch.request, ctx, parameters["precision"]) or _of_shapes(labels, shapes)
+    impossible = _of_shapes(labels, shapes)
+    reason = _reason(switch.request, ctx, parameters["precision"]) or impossible
     flops = contraction.flops(labels, *shapes)
-    switch._counts.add((f"{subscripts} of {shapes[0]} and {shapes[1]}", reason), 1, flops)
+    size = "" if impossible else _size(labels, avals, a is b)
+    switch._counts.add((f"{subscripts} of {shapes[0]} and {shapes[1]}", size, reason), 1, flops)
     if reason:
         return _original(ctx, a, b, **parameters)
     if partitioning.is_partitioned(ctx):
@@ -246,6 +251,14 @@ def _of_shapes(labels: Labels, shapes: list[tuple[int, ...]]) -> str:
         return f"a batch of {batch}, above {MAX_BATCH}"
     # XLA fuses such a product, which multiplies element by element, into its consumer without memory traffic.
     return "" if prod(sizes[label] for label in labels.summed) > 1 else "nothing is summed"
+
+
+def _size(labels: Labels, avals: Any, same: bool) -> str:
+    """Return the problem of a product as commands take it; empty where an operand would have to be transposed first."""
+    dtypes = Dtypes(*(lowering.DTYPES[aval.dtype] for aval in avals))
+    a, b = avals
+    metas = contraction.metas(labels, a.shape, b.shape, dtypes)
+    return "" if metas is None else format_problem(problem_of(metas, same and is_transpose(*metas[:2])))
 
 
 def _order(labels: Labels) -> str:

@@ -1,9 +1,11 @@
-"""The products that a switch replaced, and those that it passed on to the library, with reasons."""
+"""The products that a switch replaced, and those that it passed on to the library, with reasons and by size."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+_MOST_SHOWN = 20  # sizes of a table
 
 
 class Line(Protocol):
@@ -12,6 +14,35 @@ class Line(Protocol):
     @property
     def reason(self) -> str:
         """Why they were passed on; empty if they were replaced."""
+
+    @property
+    def size(self) -> str:
+        """The problem as commands take it; empty if it is none that fastsgemm could compute."""
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+
+    @property
+    def flops(self) -> int:
+        """Of all together."""
+
+
+class OfSize(NamedTuple):
+    """The products of one size.
+
+    Attributes
+    ----------
+    size : str
+        As ``fastsgemm explain``, ``prepare``, ``tune`` and ``bench`` take it.
+    products : int
+    share : float
+        Of the FLOPs of all products that have a size, from 0 to 1.
+    """
+
+    size: str
+    products: int
+    share: float
 
 
 L = TypeVar("L", bound=Line)
@@ -33,6 +64,34 @@ class Report(Generic[L]):
     def passed_on(self) -> tuple[L, ...]:
         """Lines of products that the library computes."""
         return tuple(line for line in self.lines if line.reason)
+
+    @property
+    def sizes(self) -> tuple[OfSize, ...]:
+        """The products by size, replaced or not, those with most FLOPs first."""
+        totals: Totals[str] = Totals()
+        for line in self.lines:
+            if line.size:
+                totals.add(line.size, line.count, line.flops)
+        whole = sum(flops for _, flops in totals.values()) or 1
+        ordered = sorted(totals.items(), key=lambda item: (-item[1][1], -item[1][0], item[0]))
+        return tuple(OfSize(size, count, flops / whole) for size, (count, flops) in ordered)
+
+    def table(self) -> str:
+        """Return the largest sizes as a table, for people."""
+        shown, rest = self.sizes[:_MOST_SHOWN], self.sizes[_MOST_SHOWN:]
+        width = max((len(each.size) for each in shown), default=0)
+        lines = [f"  {each.size:{width}}  {_of(each)}" for each in shown]
+        if rest:
+            lines.append(f"  and {number(len(rest), 'size')} more, {sum(each.share for each in rest):.1%} of FLOPs")
+        return "\n".join(["by size:", *lines]) if lines else ""
+
+    def arguments(self) -> str:
+        """Return the sizes as a file of arguments for the commands: ``fastsgemm tune @FILE``."""
+        return "".join(f"# {_of(each)}\n--size={each.size}\n" for each in self.sizes)
+
+
+def _of(each: OfSize) -> str:
+    return f"{number(each.products, 'product')}, {each.share:.1%} of FLOPs"
 
 
 class Totals(dict[K, tuple[int, int]]):

@@ -14,6 +14,7 @@ import runpy
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import BYTECODE_SUFFIXES, SourceFileLoader, SourcelessFileLoader
+from pathlib import Path
 from pkgutil import get_importer
 from typing import Any
 
@@ -37,11 +38,22 @@ def main(parser: argparse.ArgumentParser, enable: Callable[[Any], Any], argument
         switch = enable(options)
     except FastsgemmError as error:
         parser.error(str(error))
-    if options.report:  # registered before the program's functions, so that it runs last
-        atexit.register(lambda: print(switch.report(), file=sys.stderr))
+    if options.report or options.sizes:  # registered before the program's functions, so that it runs last
+        atexit.register(lambda: _tell(switch.report(), options))
     name, *rest = options.program
     run = run_module if options.module else run_path
     run(name, rest)
+
+
+def _tell(report: Any, options: argparse.Namespace) -> None:
+    """Print the report of a switch, and write the sizes of its products."""
+    if options.report:
+        print(report, report.table(), sep="\n", file=sys.stderr)
+    if options.sizes:
+        try:
+            Path(options.sizes).write_text(report.arguments(), encoding="utf-8")
+        except OSError as error:
+            print(f"the sizes of products could not be written to {options.sizes}: {error.strerror}", file=sys.stderr)
 
 
 def parser_for(module: str, library: str) -> argparse.ArgumentParser:
@@ -53,7 +65,12 @@ def parser_for(module: str, library: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--precision", default="ieee", help="ieee (default) or fp16x3")
     parser.add_argument("--batch-invariant", action="store_true", help="a row has the same bits in every batch")
-    parser.add_argument("--report", action="store_true", help="print to stderr at the end what was replaced")
+    parser.add_argument("--report", action="store_true", help="print to stderr at the end what was replaced, by size")
+    parser.add_argument(
+        "--sizes",
+        metavar="FILE",
+        help="write the sizes of the products at the end, for fastsgemm tune @FILE and others",
+    )
     parser.add_argument("-m", dest="module", action="store_true", help="the program is a module, as for python -m")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")
     return parser

@@ -26,6 +26,8 @@ class Line:
         Why the calls were passed on to PyTorch's own kernel; empty if fastsgemm computed them.
     note : str
         Which setting of the program could not be honoured in calls that fastsgemm computed; usually empty.
+    size : str
+        The problem as ``fastsgemm explain`` and other commands take it; empty if it is none that fastsgemm computes.
     """
 
     operator: str
@@ -34,6 +36,12 @@ class Line:
     flops: int
     reason: str = ""
     note: str = ""
+    size: str = ""
+
+    @property
+    def count(self) -> int:
+        """The calls."""
+        return self.calls
 
 
 class Report(base_report.Report[Line]):

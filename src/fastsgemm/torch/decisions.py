@@ -15,7 +15,8 @@ from torch import Tensor
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.driver import LoadedPlan
 from fastsgemm.geometry.layout import Meta, row_major
-from fastsgemm.problem import MAX_EXTENT
+from fastsgemm.geometry.variants import problem_of
+from fastsgemm.problem import MAX_EXTENT, format_problem
 from fastsgemm.torch.execution import DTYPES, meta
 
 HALVES = torch.bfloat16, torch.float16
@@ -30,6 +31,7 @@ class Decision:
     """What is done with operands of these shapes, strides, dtypes and devices."""
 
     problem: str  # their shapes, for the report
+    size: str = ""  # as commands take it
     flops: int = 0  # of one call
     reason: str = ""  # why the call is passed on; empty if it is replaced
     ordinal: int = HOST
@@ -76,20 +78,21 @@ def make(
     operands = [x for x in (a, b, c, out) if x is not None]
     reason = _of_types(operands, result, rounds)
     if reason:
-        return Decision(" and ".join(_name(x.dtype) for x in operands[:2]), 0, reason)
+        return Decision(" and ".join(_name(x.dtype) for x in operands[:2]), reason=reason)
     problem = " x ".join(_format_shape(x) for x in (a, b))
     shape = _result_shape(operation, a, b)
     if shape is None:
-        return Decision(problem, 0, "shapes that do not fit, which PyTorch refuses")
+        return Decision(problem, reason="shapes that do not fit, which PyTorch refuses")
     flops = 2 * a.numel() * (shape[-1] if b.dim() > 1 else 1)
     reason = _of_shapes(shape, a, b, c, out)
     if reason:
-        return Decision(problem, flops, reason)
+        return Decision(problem, flops=flops, reason=reason)
     dtype = torch.float32 if result is None else result
     written = Meta(shape, row_major(shape), DTYPES[dtype], a.get_device()) if out is None else meta(out)
     separate_c = [c] if c is not None and (out is None or not same(c, out)) else []
     metas = (meta(a), meta(b), written, *map(meta, separate_c))
-    return Decision(problem, flops, ordinal=a.get_device(), metas=metas, shape=shape, dtype=dtype)
+    size = format_problem(problem_of(metas[:3], same(a, b.mT) if a.dim() == b.dim() == 2 else False))
+    return Decision(problem, size, flops, ordinal=a.get_device(), metas=metas, shape=shape, dtype=dtype)
 
 
 def same(c: Tensor, out: Tensor) -> bool:

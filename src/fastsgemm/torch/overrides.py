@@ -54,14 +54,14 @@ class Override:
         self._table: dict[Any, Decision] = {}
         self.decisions: dict[int, Decision] = {}  # by number; numbers are not reused
         self._numbers = itertools.count()
-        self._counted: Totals[tuple[str, str, str]] = Totals()  # of decisions that were forgotten, see `_add_to`
+        self._counted: Totals[tuple[str, str, str, str]] = Totals()  # of decisions that were forgotten, see `_add_to`
 
     def lines(self) -> Iterator[Line]:
         """Yield the lines of this override's report."""
         counted = Totals(self._counted)
         self._add_to(counted)
-        for (problem, reason, note), (calls, flops) in counted.items():
-            yield Line(self.name, problem, calls, flops, reason, note)
+        for (problem, size, reason, note), (calls, flops) in counted.items():
+            yield Line(self.name, problem, calls, flops, reason, note, size)
 
     def count(self, launched: Iterable[tuple[int, int, int]]) -> None:
         """Add the launcher's counts: a decision's number, calls that followed it, calls that allowed TF32."""
@@ -82,11 +82,11 @@ class Override:
         """Whether its table has reached the limit."""
         return len(self.decisions) >= _MOST_DECISIONS
 
-    def _add_to(self, counted: Totals[tuple[str, str, str]]) -> None:
-        """Add the counts of all decisions, by problem, reason and note."""
+    def _add_to(self, counted: Totals[tuple[str, str, str, str]]) -> None:
+        """Add the counts of all decisions, by problem, size, reason and note."""
         for decision in list(self.decisions.values()):
             for (reason, note), calls in list(decision.outcomes.items()):
-                counted.add((decision.problem, reason, note), calls, calls * decision.flops)
+                counted.add((decision.problem, decision.size, reason, note), calls, calls * decision.flops)
 
     def replacement(self, *operands: Any, **keywords: Any) -> Any:
         """Do what PyTorch's kernel would with these arguments."""
