@@ -41,7 +41,7 @@ def test_every_name_in_the_source_is_declared():
 def test_a_variable_that_is_empty_has_its_default(variable, monkeypatch):
     monkeypatch.delenv(variable.name, raising=False)
     absent = variable.read()
-    assert absent == (None if isinstance(variable, settings.Folder) else variable.default)
+    assert absent == (None if isinstance(variable, settings.Place) else variable.default)
     monkeypatch.setenv(variable.name, "")
     assert variable.read() == absent
     if variable not in EXACT:

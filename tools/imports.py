@@ -20,6 +20,7 @@ ROOMS = {
     "errors": "every error that a caller can see",
     "settings": "every environment variable that the package reads",
     "progress": "all that is printed: results, warnings, messages and progress bars",
+    "log": "what is chosen, compiled, loaded, replaced and passed on, if it is asked for",
     "arguments": "integers, names and switches that a caller passes, NumPy's included",
     "resources": "finds the data files of the package: device code and tuning database",
     "strict_json": "reads JSON and refuses what it does not know",

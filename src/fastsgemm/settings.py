@@ -24,13 +24,13 @@ class Variable(Struct, frozen=True, kw_only=True):
     values: tuple[str, ...] = ()  # the allowed values; empty: any
 
 
-class Folder(Variable, frozen=True, kw_only=True):
-    """A variable that names a folder."""
+class Place(Variable, frozen=True, kw_only=True):
+    """A variable that names a folder or a file."""
 
     def read(self) -> Path | None:
-        """Return the folder, which may not exist, or None."""
+        """Return the path, where nothing may be, or None."""
         text = os.environ.get(self.name)
-        return Path(text) if text else None
+        return Path(text) if text and not text.isspace() else None
 
 
 class Text(Variable, frozen=True, kw_only=True):
@@ -59,12 +59,12 @@ class Choice(Variable, frozen=True, kw_only=True):
         return value
 
 
-CACHE_DIR = Folder(
+CACHE_DIR = Place(
     name="FASTSGEMM_CACHE_DIR",
     meaning="folder of compiled kernels, which `fastsgemm cache` prints",
     unset="`fastsgemm` in the user's cache folder",
 )
-DATA_DIR = Folder(
+DATA_DIR = Place(
     name="FASTSGEMM_DATA_DIR",
     meaning="folder of your own tuning results",
     unset="`fastsgemm` in the user's data folder",
@@ -101,4 +101,16 @@ SIM_DEVICE = Text(
     name="FASTSGEMM_SIM_DEVICE",
     meaning="which device is simulated, by name or architecture",
     default="NVIDIA H200",
+)
+LOG = Choice(
+    name="FASTSGEMM_LOG",
+    meaning="tell what is chosen, compiled, replaced and passed on (`info`), and what is found and loaded (`debug`)",
+    default="off",
+    values=("off", "info", "debug"),
+    error=ConfigError,
+)
+LOG_FILE = Place(
+    name="FASTSGEMM_LOG_FILE",
+    meaning="file that these lines are appended to",
+    unset="stderr",
 )

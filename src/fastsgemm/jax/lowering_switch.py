@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 from jax.interpreters import mlir
 
+from fastsgemm import log
 from fastsgemm.errors import MissingExtraError
 from fastsgemm.geometry.layout import is_transpose
 from fastsgemm.geometry.variants import problem_of
@@ -197,7 +198,9 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
     reason = _reason(switch.request, ctx, parameters["precision"]) or impossible
     flops = contraction.flops(labels, *shapes)
     size = "" if impossible else _size(labels, avals, a is b)
-    switch._counts.add((f"{subscripts} of {shapes[0]} and {shapes[1]}", size, reason), 1, flops)
+    problem = f"{subscripts} of {shapes[0]} and {shapes[1]}"
+    switch._counts.add((problem, size, reason), 1, flops)
+    log.info(lambda: f"leaves {problem} to XLA: {reason}" if reason else f"replaces {problem}")
     if reason:
         return _original(ctx, a, b, **parameters)
     if partitioning.is_partitioned(ctx):

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from fastsgemm import log
 from fastsgemm.device import nvrtc_lines, nvrtc_version
 from fastsgemm.errors import CompileError, NoNvrtcError
 from fastsgemm.jit import cache
@@ -96,7 +98,10 @@ def _cached(make: Callable[[list[str]], bytes], source: str, name: str, arch: st
     keys = _keys(source, name, options)
     with _locks.of(keys[0]):
         code = next((code for key in keys if (code := cache.read(key)) is not None), None)
-        if code is None:
+        if code is not None:
+            log.debug(lambda: f"found {name} for {arch} in the kernel cache")
+        else:
+            began = time.monotonic()
             try:
                 code = make(options)
             except NoNvrtcError as error:
@@ -105,6 +110,7 @@ def _cached(make: Callable[[list[str]], bytes], source: str, name: str, arch: st
                     "`fastsgemm prepare` where NVRTC is, and let FASTSGEMM_CACHE_DIR name the folder that it fills"
                 ) from error
             cache.write(keys[0], code, stored)
+            log.info(lambda: f"compiled {name} for {arch} in {time.monotonic() - began:.2f} s")
     return code
 
 

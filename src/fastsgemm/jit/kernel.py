@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from fastsgemm import log
 from fastsgemm.jit import compiler
 from fastsgemm.jit.locks import Locks
 from fastsgemm.jit.source import KernelSpec, target
@@ -53,4 +54,5 @@ def _load(gpu: Gpu, spec: KernelSpec, shared_bytes: int, code: Callable[[], byte
         loaded = gpu.kernels.get(spec)
         if loaded is None:
             loaded = gpu.kernels.setdefault(spec, gpu.load(code(), spec.name, shared_bytes))
+            log.debug(lambda: f"loaded {spec.name} on cuda:{gpu.ordinal}")
     return loaded

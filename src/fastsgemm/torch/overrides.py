@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fastsgemm import log
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.arrays.torch import MAX_STORAGE_BYTES, freed
 from fastsgemm.errors import FastsgemmError, OverlapError
@@ -154,6 +155,7 @@ class Override:
                 self.release()
             decision = decisions.make(self._operation, a, b, c, out, out_dtype, rounds)
             decision.number = next(self._numbers)
+            log.info(lambda: _told(self.name, decision))
             self.decisions[decision.number] = self._table[key] = decision
         return decision
 
@@ -172,6 +174,12 @@ class Override:
         views = [*zip(addresses, decision.metas, strict=False)]  # no meta of a C that is the output
         decision.plan = execution.run(decision.ordinal, views, alpha, beta, self._request)
         return result
+
+
+def _told(operator: str, decision: Decision) -> str:
+    """Return what is done with calls like this one, for people."""
+    what = f"{operator} of {decision.size or decision.problem}"
+    return f"passes on {what}: {decision.reason}" if decision.reason else f"replaces {what}"
 
 
 class Fallback(Exception):
