@@ -12,7 +12,7 @@ from fastsgemm.errors import ConfigError, DeviceError
 ROOT = Path(__file__).resolve().parent.parent
 DECLARED = [one for one in vars(settings).values() if isinstance(one, settings.Variable)]
 READS = re.compile(r"\benviron(b)?\b|\bgetenv(b)?\b|\b(un)?putenv\b|\bunsetenv\b|\bsetenv\b")
-EXACT = [settings.CACHE_DIR, settings.DATA_DIR]
+EXACT = [settings.CACHE_DIR, settings.DATA_DIR, settings.LOG_FILE]
 
 
 def test_only_this_file_reads_the_environment():

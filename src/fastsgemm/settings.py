@@ -30,7 +30,7 @@ class Place(Variable, frozen=True, kw_only=True):
     def read(self) -> Path | None:
         """Return the path, where nothing may be, or None."""
         text = os.environ.get(self.name)
-        return Path(text) if text and not text.isspace() else None
+        return Path(text) if text else None
 
 
 class Text(Variable, frozen=True, kw_only=True):
