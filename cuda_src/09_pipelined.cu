@@ -86,8 +86,7 @@ static_assert(4 * (SLICED_K - 1) * (THREADS / SLICED_K) * TN * WNITER <= 2 * 4 *
 // What the headers of this rung are templates on.
 struct CopyTraits {
     static constexpr int TILE_K = BK, THREADS = ::THREADS, STEPS = ::STEPS, SPREAD = ::SPREAD;
-    static constexpr int LAST = larger(AHEAD, 1);
-    static constexpr bool GUARDED = GUARD;
+    static constexpr int LAST = larger(AHEAD, 1), GUARDED = GUARD;
 };
 struct TraitsA : CopyTraits {
     static constexpr int TILE_MN = BM, T = TM, PAD = TRANS_A ? 0 : ASYNC_A ? smaller(TM, ::PAD) : ::PAD;
@@ -180,11 +179,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS - (SYM && SOURC
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
     launch_dependents();                             // reduce_parts, which adds up the parts
-    unsigned block = blockIdx.x;
-    if (!move_to_group<Traits>(shared, batch, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc, block)) return;
+    unsigned block;                                  // of a group
+    if (GROUPED && !move_to_group<Traits>(shared, batch, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc, block))
+        return;
     const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);
-    const int part = block / tiles;
-    const Tile own = tile_of_block<BM, BN, GROUP_M, SYM>(M, N, block % tiles);
+    const int part = GROUPED ? 0 : blockIdx.x / tiles;
+    const Tile own = tile_of_block<BM, BN, GROUP_M, SYM>(M, N, GROUPED ? block : blockIdx.x % tiles);
     const Tile tile{PipelinedCopy<TraitsA>::first(own.m, M), PipelinedCopy<TraitsB>::first(own.n, N)};
     const int k_first = part * k_chunk, depth = max(0, min(K - k_first, k_chunk));
     const int lane = threadIdx.x % 32, slice = SLICED_K > 1 ? threadIdx.x / THREADS_PER_SLICE : 0;

@@ -128,11 +128,11 @@ struct GroupTable {
 // are then not read.
 //
 // Traits: A, B (of the copies: TILE_MN, K_CONTIGUOUS), THREADS_PER_SLICE (whose scratch holds 8 bytes each).
-template <class Traits, int SOURCE, int GROUPED>
+template <class Traits, int SOURCE, int GROUPED, class Read, class Written>
 __device__ __forceinline__ bool move_to_group(float *shared, GroupedBatch<SOURCE, GROUPED> &batch, int &M,
-                                              int &N, int &K, float &alpha, const float *&A, long long lda,
-                                              const float *&B, long long ldb, float beta, float *&C,
-                                              long long ldc, unsigned &block) {
+                                              int &N, int &K, float &alpha, Read &A, long long lda, Read &B,
+                                              long long ldb, float beta, Written &C, long long ldc,
+                                              unsigned &block) {
     if constexpr (GROUPED) {
         constexpr int BM = Traits::A::TILE_MN, BN = Traits::B::TILE_MN;
         int *const scratch = reinterpret_cast<int *>(shared);
@@ -140,6 +140,7 @@ __device__ __forceinline__ bool move_to_group(float *shared, GroupedBatch<SOURCE
         const GroupTable<Traits::THREADS_PER_SLICE> table{batch.groups, int(batch.count), extent};
         const unsigned tiles_m = (M + BM - 1u) / BM, tiles_n = (N + BN - 1u) / BN;
         Group group;
+        block = blockIdx.x;
         if constexpr (GROUPED == 1) {
             group = table.template of_tile<BM>(scratch, block / tiles_n);
             if (group.extent == 0) return false;
