@@ -150,9 +150,9 @@ def _add_launch(
     config = _config(draft.traits, mean)
     chunk = grid.split(config, problem.K)[1]
     epilogue = Epilogue(draft, c, call.source, Sym.WHOLE, 1)
+    kernel = rung_spec(_RUNG, config, _variant(draft.traits, call, config, ragged))
     draft.add(
-        rung_spec(_RUNG, config, _variant(draft.traits, call, config, ragged)), (_blocks(config, problem, ragged, groups),),
-        config.threads,
+        kernel, (_blocks(config, problem, ragged, groups),), config.threads,
         (
             np.int32(problem.M), np.int32(problem.N), Scalar.STEPS, Scalar.ALPHA, a, call.lda, b, call.ldb, Scalar.BETA,
             c, call.ldc, np.int32(chunk), 0, np.int32(grid.chain(config, mean.K)),
