@@ -93,20 +93,21 @@ def make_grouped_plan(
 
 def _check(metas: Sequence[Meta], ends: Meta, addresses: Sequence[int], output: str) -> None:
     """Refuse operands that cannot be computed with."""
-    named = dict(zip(("A", "B", output, "C"), metas, strict=False)) | {"offsets": ends}
-    for name, meta in named.items():
+    operands = list(zip(("A", "B", output, "C"), metas, strict=False))
+    named = [*operands, ("offsets", ends)]
+    for name, meta in named:
         if meta.fault is not None:
             raise meta.fault(name)
     checks.one_device({
-        name: "the host" if meta.device == arrays.HOST else f"cuda:{meta.device}" for name, meta in named.items()
+        name: "the host" if meta.device == arrays.HOST else f"cuda:{meta.device}" for name, meta in named
     })  # fmt: skip
     check_offsets(ends.shape)
     _, shape = result_shape(metas[0].shape, metas[1].shape, ends.shape[0])
-    for name, meta in list(named.items())[2:-1]:
+    for name, meta in operands[2:]:
         checks.exact_shape(name, meta.shape, shape)
     written = metas[2]
     checks.output(tuple(written.shape), tuple(written.strides), readonly=written.readonly, name=output)
-    for (name, meta), address in zip(list(named.items())[:-1], addresses, strict=True):
+    for (name, meta), address in zip(operands, addresses, strict=True):
         checks.is_float32(name, meta.dtype)
         fault = arrays.misaligned(address, meta.shape, tuple(ITEM * step for step in meta.strides))
         if fault is not None:

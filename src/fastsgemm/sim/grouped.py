@@ -29,7 +29,7 @@ def grouped_mm(
     machine: Machine | None = None,
 ) -> Reports:
     """Compute C <- alpha * A @ B + beta * C for each group, or with beta times the source; return what was launched."""
-    machine = machine or Machine()
+    machine, output = machine or Machine(), "C" if source is None else "out"
     operands = (A, B, C) if source is None else (A, B, C, source)
     metas = [
         Meta(
@@ -39,7 +39,7 @@ def grouped_mm(
         for x in operands
     ]  # fmt: skip
     ends = offsets_meta(offsets.dtype, offsets.shape, tuple(step // offsets.itemsize for step in offsets.strides), 0)
-    plan = make_grouped_plan(machine.device, metas, ends, [misalignment(x) % 16 for x in operands])
+    plan = make_grouped_plan(machine.device, metas, ends, [misalignment(x) % 16 for x in operands], output)
     arrays: dict[Base, NDArray[Any]] = dict(zip((Base.A, Base.B, Base.C, Base.SOURCE), operands, strict=False))
     arrays[Base.OFFSETS] = offsets
     return run(plan, machine, arrays, float(np.float32(alpha)), float(np.float32(beta)))
