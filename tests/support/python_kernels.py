@@ -11,7 +11,7 @@ from fastsgemm.geometry.tensor_map import BYTES, unpacked
 
 
 class Batch:
-    """What a kernel reads of ``Batch`` in cuda_src/device/batch.cuh and, where there are such, ``Source`` and ``Groups``."""
+    """What a kernel reads of ``Batch`` in cuda_src/device/batch.cuh and, where they are, ``Source`` and ``Groups``."""
 
     def __init__(self, address, with_source, with_groups=False):
         self.count, self.middle, self.inner, *steps = struct.unpack("3I4x9q", ctypes.string_at(address, 88))
