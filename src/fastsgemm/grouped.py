@@ -217,8 +217,10 @@ def _launch(
     of_source = source[0] if source else 0
     if not loaded.apart(a, b, c, of_source):
         checks.overlap(operands, output)
-    shapes = metas[2].shape, metas[2].strides, ends.shape, ends.strides
-    checks.apart("offsets", layout.overlap(place - c, *map(tuple, shapes)), output)
+    of_c, of_ends = ((tuple(each.shape), tuple(each.strides)) for each in (metas[2], ends))
+    (first, last), (low, high) = layout.byte_range(*of_c), layout.byte_range(*of_ends)
+    if first - high < place - c < last - low:
+        checks.apart("offsets", layout.overlap(place - c, *of_c, *of_ends), output)
     loaded.launch(handle, (a, b, c, place, 0, of_source), alpha, beta)
 
 

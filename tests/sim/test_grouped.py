@@ -7,6 +7,8 @@ import pytest
 
 from fastsgemm import PipelinedConfig, rungs
 from fastsgemm.call import grouped as plans
+from fastsgemm.geometry import grid
+from fastsgemm.geometry.layout import Meta, row_major
 from fastsgemm.heuristics.selection import GIVEN, Selection
 from fastsgemm.sim import Machine
 from fastsgemm.sim.grouped import grouped_mm
@@ -16,6 +18,7 @@ CONFIGS = {
     "small": SMALL,
     "slices": PipelinedConfig(16, 32, 16, 2, 4, 16, 16, 1, SLICED_K=2),
     "chains": SMALL.replace(PARTIAL_ACCUMULATORS=2),
+    "split-K": SMALL.replace(SPLIT_K=2),  # which is left out
     "four stages": SMALL.replace(CP_ASYNC=3, STAGES=4),
     "low tiles": PipelinedConfig(8, 64, 8, 1, 8, 8, 32, 1),
 }
@@ -158,14 +161,16 @@ def test_offsets_that_lie_apart_and_have_64_bits(forced):
     assert (C == 4).all()
 
 
+@pytest.mark.parametrize("beta", [0.0, 1.0])
 @pytest.mark.parametrize("kind", KINDS)
-def test_operands_without_a_unit_stride_are_packed(forced, kind):
+def test_operands_without_a_unit_stride_are_packed(forced, kind, beta):
     random = np.random.default_rng(5)
     A, B, C = (matrix(random, *shape[:-1], 2 * shape[-1])[..., ::2] for shape in shapes(kind, 9, 11, 5, 3))
-    right = expected(kind, A, B, [3, 40, 57], 1.0, 1.0, C, C)
-    launched = [launch.kernel.name for launch, _ in grouped_mm(A, B, np.array([3, 40, 57]), 1.0, 1.0, C)]
+    right = expected(kind, A, B, [3, 40, 57], 1.0, beta, C, C)
+    launched = [launch.kernel.name for launch, _ in grouped_mm(A, B, np.array([3, 40, 57]), 1.0, beta, C)]
     np.testing.assert_allclose(C, right, rtol=1e-5, atol=1e-5)
-    assert launched.count("fastsgemm_pipelined") == 1 and launched.count("fastsgemm_copy_strided") == 4
+    copies = 4 if beta or kind != "k" else 3  # C is copied from workspace and, where it is read or kept, to it
+    assert launched.count("fastsgemm_pipelined") == 1 and launched.count("fastsgemm_copy_strided") == copies
 
 
 @pytest.mark.parametrize("alpha", [0.0, -2.0, np.inf])
@@ -180,11 +185,15 @@ def test_groups_without_steps_of_k_are_beta_c(forced, alpha):
     assert np.signbit(C).all()
 
 
-def test_with_an_alpha_of_0_only_c_is_read_and_groups_are_found(forced):
-    A, B, C = (np.full(shape, np.nan, np.float32) for shape in shapes("rows", 0, 6, 5, 2))
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_an_alpha_of_0_only_c_is_read_and_groups_are_found(forced, kind):
+    A, B, C = (np.full(shape, np.nan, np.float32) for shape in shapes(kind, 6, 6, 5, 2))
     C[...] = 3
     grouped_mm(A, B, np.array([7, 20]), 0.0, 2.0, C)
-    assert (C[:20] == 6).all() and (C[20:] == 3).all()
+    inside = {"rows": np.s_[:20], "k": np.s_[:], "columns": np.s_[:, :20]}[kind]
+    assert (C[inside] == 6).all()
+    C[inside] = 3
+    assert (C == 3).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -193,16 +202,29 @@ def test_nothing_is_launched_without_groups_or_elements(forced, kind):
     assert grouped_mm(A, B, np.zeros(0, np.int32), 1.0, 0.0, C) == [] and (C == 1).all()
 
 
+def test_an_extent_of_0_that_is_divided_into_groups(forced):
+    A, B, C = np.ones((5, 0), np.float32), np.ones((0, 6), np.float32), np.full((2, 5, 6), 3, np.float32)
+    grouped_mm(A, B, np.array([4, 9]), 1.0, 2.0, C)
+    assert (C == 6).all()
+    A, B, C = np.ones((0, 5), np.float32), np.ones((2, 5, 6), np.float32), np.ones((0, 6), np.float32)
+    assert grouped_mm(A, B, np.array([4, 9]), 1.0, 0.0, C) == []
+
+
 def test_k_of_0_gives_zeros_in_the_rows_of_groups(forced):
     A, B, C = (np.ones(shape, np.float32) for shape in shapes("rows", 0, 6, 0, 2))
     grouped_mm(A, B, np.array([7, 20]), -1.0, 0.0, C)
     assert (C[:20] == 0).all() and (C[20:] == 1).all()
 
 
-def test_a_batch_of_blocks_covers_the_worst_offsets(forced):
+def test_there_are_as_many_blocks_as_the_worst_offsets_need(forced):
     """One row in each group but one: no offsets need more tiles."""
-    check("rows", [*range(1, 16), 80], sizes=(0, 33, 8))
-    check("columns", [*range(1, 16), 80], sizes=(33, 0, 8))
+    worst = [*range(1, 16), 80]
+    [(rows, _)] = check("rows", worst, sizes=(0, 33, 8))
+    [(columns, _)] = check("columns", worst, sizes=(33, 0, 8))
+    tiles = sum(-(-(end - begin) // 32) for begin, end in parts(worst, EXTENT))
+    assert rows.grid == columns.grid == (2 * tiles,)
+    [(k, _)] = check("k", worst, sizes=(33, 20, 0))
+    assert k.grid == (2 * len(worst),)
 
 
 def test_the_choice_is_for_the_mean_group(monkeypatch):
@@ -213,3 +235,14 @@ def test_the_choice_is_for_the_mean_group(monkeypatch):
     check("k", [30, 30, 80], sizes=(12, 32, 0))
     problems = [problem for _, rung, problem in asked if rung.name == "pipelined"]
     assert [(p.M, p.N, p.K, p.batch) for p in problems] == [(27, 32, 8, 3), (12, 32, 27, 3)]
+
+
+def test_long_sums_have_several_chains(forced):
+    """Those of the mean group: with ragged k, a longer group has more chains of the same length."""
+    device, ends = Machine("sm_90").device, Meta((3,), (1,))
+    rows, long_k = ((64, 1100), (3, 1100, 64), (64, 64)), ((64, 3300), (3300, 64), (3, 64, 64))
+    for given in (rows, long_k):
+        metas = [Meta(shape, row_major(shape)) for shape in given]
+        [launch] = plans.make_grouped_plan(device, metas, ends, (0, 16, 32)).launches
+        assert dict(launch.kernel.constants)["CHAINS"] == 1
+        assert launch.arguments[13] == grid.chain(SMALL.replace(PARTIAL_ACCUMULATORS=3), 1100)
