@@ -39,23 +39,21 @@ constexpr int PEEL = 0;      // 1: the end of K, behind a whole tile or more, is
 constexpr int BATCHED = 0;   // 1: the grid has several products, see device/batch.cuh
 constexpr int SOURCE = 0;    // 0: beta multiplies C; 1, 4: the source, read so many floats at a time
 constexpr int SYM = 0;       // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
+constexpr int GROUPED = 0;   // 1, 2, 3: groups of rows, of k, of columns; see device/groups.cuh
 // constants:end
 
 #include "device/dependent_launch.cuh"
-#include "device/epilogue.cuh"
-#include "device/operand.cuh"
+#include "device/groups.cuh"
 #include "device/outer_product.cuh"
 #include "device/partial_accumulators.cuh"
 #include "device/pipeline.cuh"
 #include "device/raster.cuh"
 #include "device/sliced_k.cuh"
-#include "device/source.cuh"
 #include "device/symmetric_store.cuh"
 
 constexpr int THREADS_PER_SLICE = BM / WM * (BN / WN) * 32;  // one slice covers the block tile
 constexpr int THREADS = SLICED_K * THREADS_PER_SLICE;
-constexpr int STEPS = BK / SLICED_K;  // of k per thread and tile
-constexpr int AHEAD = FRAGMENTS - 1;  // steps of k that fragments are read ahead
+constexpr int STEPS = BK / SLICED_K, AHEAD = FRAGMENTS - 1;  // of k per thread and tile, and read ahead
 constexpr int WMITER = WM * WN / (32 * TM * TN * WNITER);
 constexpr bool HAS_CP_ASYNC = __CUDA_ARCH__ >= 800, MANY_STAGES = HAS_CP_ASYNC && STAGES > 2;
 constexpr bool ASYNC_A = HAS_CP_ASYNC && (CP_ASYNC >= 2 || (CP_ASYNC && TRANS_A)),
@@ -88,8 +86,7 @@ static_assert(4 * (SLICED_K - 1) * (THREADS / SLICED_K) * TN * WNITER <= 2 * 4 *
 // What the headers of this rung are templates on.
 struct CopyTraits {
     static constexpr int TILE_K = BK, THREADS = ::THREADS, STEPS = ::STEPS, SPREAD = ::SPREAD;
-    static constexpr int LAST = larger(AHEAD, 1);
-    static constexpr bool GUARDED = GUARD;
+    static constexpr int LAST = larger(AHEAD, 1), GUARDED = GUARD;
 };
 struct TraitsA : CopyTraits {
     static constexpr int TILE_MN = BM, T = TM, PAD = TRANS_A ? 0 : ASYNC_A ? smaller(TM, ::PAD) : ::PAD;
@@ -178,13 +175,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS - (SYM && SOURC
     fastsgemm_pipelined(int M, int N, int K, float alpha, const float *__restrict__ A, long long lda,
                         const float *__restrict__ B, long long ldb, float beta, float *__restrict__ C,
                         long long ldc, int k_chunk, long long split_stride, int k_chain,
-                        BatchAndSource<SOURCE> batch) {
+                        GroupedBatch<SOURCE, GROUPED> batch) {
     if (BATCHED && !move_to_product(batch, A, B, C)) return;
     extern __shared__ __align__(16) float shared[];  // the stages, then the partial accumulators
     launch_dependents();                             // reduce_parts, which adds up the parts
+    unsigned block;                                  // of a group
+    if (GROUPED && !move_to_group<Traits>(shared, batch, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc, block))
+        return;
     const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);
-    const int part = blockIdx.x / tiles;
-    const Tile own = tile_of_block<BM, BN, GROUP_M, SYM>(M, N, blockIdx.x % tiles);
+    const int part = GROUPED ? 0 : blockIdx.x / tiles;
+    const Tile own = tile_of_block<BM, BN, GROUP_M, SYM>(M, N, GROUPED ? block : blockIdx.x % tiles);
     const Tile tile{PipelinedCopy<TraitsA>::first(own.m, M), PipelinedCopy<TraitsB>::first(own.n, N)};
     const int k_first = part * k_chunk, depth = max(0, min(K - k_first, k_chunk));
     const int lane = threadIdx.x % 32, slice = SLICED_K > 1 ? threadIdx.x / THREADS_PER_SLICE : 0;

@@ -1,6 +1,7 @@
 """Fixtures that several test files share, and the rule that GPU tests are skipped where there is no device."""
 
 import copy
+import ctypes
 import gc
 import math
 import os
@@ -22,7 +23,7 @@ from skips import pytest_terminal_summary as pytest_terminal_summary
 
 from fastsgemm import device, host, private_files, resources, rungs
 from fastsgemm.call import arrays
-from fastsgemm.call.arrays.library import BFLOAT16
+from fastsgemm.call.arrays.library import BFLOAT16, offsets_meta
 from fastsgemm.config import SkinnyConfig, VectorizedConfig
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import grid, variants
@@ -259,6 +260,28 @@ def parts_kernel(constants):
     return for_batch(kernel, 4, 6, 9, asks_for_blocks=True, items=items)
 
 
+def grouped_kernel(constants):
+    """Rung 9 with GROUPED: what it reads and writes of each group follows from the ends in the memory of the device."""
+
+    def run(grid, M, N, K, alpha, pa, lda, pb, ldb, beta, pc, ldc, k_chunk, split_stride, k_chain, batch):
+        ends, words = batch.groups
+        begin, extent, ragged = 0, {1: M, 2: K, 3: N}[constants.GROUPED], constants.GROUPED
+        for g in range(batch.count):
+            end = min(max(ctypes.c_int32.from_address(ends + 4 * words * g).value, begin), extent)
+            rows, steps, columns = (slice(begin, end) if ragged == each else slice(None) for each in (1, 2, 3))
+            A = at(pa + 4 * g * batch.a[2], (M, K), (1, lda) if constants.TRANS_A else (lda, 1))[rows, steps]
+            B = at(pb + 4 * g * batch.b[2], (K, N), (1, ldb) if constants.TRANS_B else (ldb, 1))[steps, columns]
+            C = at(pc + 4 * g * batch.c[2], (M, N), (ldc, 1))
+            old = C
+            if batch.source:
+                first, strides, of_groups = batch.source
+                old = at(first + 4 * g * of_groups[2], (M, N), strides)
+            C[rows, columns] = alpha * (A @ B) + (beta * old[rows, columns] if beta else 0)
+            begin = end
+
+    return run
+
+
 def reduce_kernel(constants):
     """What adds up the parts of K."""
 
@@ -340,6 +363,7 @@ class PythonDevice:
         helpers = {"copy_strided": copy_kernel, "pack": pack_kernel}
         helpers |= dict.fromkeys(("reduce_parts", "reduce_segments"), reduce_kernel)
         product = parts_kernel if name in ("pipelined", "skinny") else product_kernel
+        product = grouped_kernel if getattr(constants_of(text), "GROUPED", 0) else product
         return python_kernels.PythonKernel(
             entry, helpers.get(name, product)(constants_of(text)), python_kernels.parameters_of(text, entry)
         )
@@ -384,7 +408,7 @@ class PythonDevice:
     def _run(self, config, kernel, handle, arguments):
         self.launched.append((handle, arguments))
         self.early.append(config.early)
-        if kernel.types[-1] in "bs":
+        if kernel.types[-1] in "bsgh":
             kernel.run(config.grid, *arguments)
         else:
             kernel.run(*arguments)
@@ -421,6 +445,12 @@ class DeviceLibrary(arrays.Library):
         dtype = arrays.host_dtype(values) or DType.F32
         fault, readonly = arrays.host_fault(values), not values.flags.writeable
         return values.ctypes.data, Meta(values.shape, strides, dtype, 0, fault, readonly)
+
+    def offsets_view(self, x, handle, ordered, kept):
+        self.viewed.append((handle, ordered))
+        values = x.values
+        strides = tuple(stride // values.itemsize for stride in values.strides)
+        return values.ctypes.data, offsets_meta(values.dtype, values.shape, strides, 0)
 
     def empty(self, like, shape, gpu, handle):
         return OnDevice(np.full(shape, np.nan, np.float32))

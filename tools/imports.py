@@ -45,6 +45,7 @@ ROOMS = {
     "torch": "the operator in PyTorch, and the switch that replaces PyTorch's own products",
     "jax": "`sgemm` in code that JAX traces, and the switch that replaces JAX's own products",
     "gemm": "`sgemm`, the public function",
+    "grouped": "`grouped_mm`, the public function",
     "preparation": "`prepare`: compiles and loads kernels before their first call",
     "blas": "`sgemm` with SciPy's signature",
     "": "the public names",

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         UnknownRungError,
     )
     from fastsgemm.gemm import sgemm
+    from fastsgemm.grouped import grouped_mm
     from fastsgemm.heuristics.explanation import explain
     from fastsgemm.preparation import prepare
     from fastsgemm.rungs import RUNGS
@@ -93,6 +94,7 @@ __all__ = [
     "WarptiledConfig",
     "__version__",
     "explain",
+    "grouped_mm",
     "prepare",
     "release_workspace",
     "sgemm",
@@ -104,6 +106,7 @@ _HOMES = {
     "RUNGS": "rungs",
     "SplitOperand": "call.split_operand",
     "explain": "heuristics.explanation",
+    "grouped_mm": "grouped",
     "prepare": "preparation",
     "release_workspace": "call.workspace",
     "sgemm": "gemm",

@@ -35,9 +35,9 @@ def sgemm(
     target = C if out is None else out
     leading = A if target is None else target
     library = arrays.library(leading)
-    a, b = _numpy(A, "A"), _numpy(B, "B")
-    d = None if target is None else _numpy(target, request.output)
-    c = None if C is None else _numpy(C, "C")
+    a, b = read(A, "A"), read(B, "B")
+    d = None if target is None else read(target, request.output)
+    c = None if C is None else read(C, "C")
     shape = checks.result_shape(
         a.shape, b.shape, None if d is None else d.shape, None if out is None or c is None else c.shape, request.output
     )
@@ -82,7 +82,8 @@ def sgemm(
     return target
 
 
-def _numpy(x: Any, name: str) -> np.ndarray:
+def read(x: Any, name: str) -> np.ndarray:
+    """Return an operand in host memory as a NumPy view of the same memory, after checking that it can be used."""
     library = arrays.library(x)
     ordinal = library.device_of(x)
     if ordinal != HOST:
@@ -184,6 +185,15 @@ def _through_blas(
             c *= beta
         if product is not None:
             c += product
+
+
+def multiply_group(
+    a: np.ndarray, b: np.ndarray, alpha: float, beta: float, written: np.ndarray, old: np.ndarray
+) -> None:
+    """Write alpha * a @ b + beta * old, of float32 host arrays, by NumPy's BLAS; `old` may be `written` itself."""
+    if beta != 0.0 and old is not written:
+        written[...] = old
+    _through_blas(a, b, alpha, beta, written)
 
 
 def _through_simulation(

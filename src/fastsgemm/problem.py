@@ -41,6 +41,20 @@ class Sym(IntEnum):
         return Sym.LOWER if self else self
 
 
+class Ragged(IntEnum):
+    """What of a product is divided into groups: the constant GROUPED of rung 9, see ``cuda_src/device/groups.cuh``."""
+
+    NOTHING = 0
+    ROWS = 1  # of A and C; each group has its own B
+    K = 2  # the columns of A and rows of B; each group has its own C
+    COLUMNS = 3  # of B and C; each group has its own A
+
+    @property
+    def transposed(self) -> Ragged:
+        """What is divided in C^T = B^T A^T."""
+        return {Ragged.ROWS: Ragged.COLUMNS, Ragged.COLUMNS: Ragged.ROWS}.get(self, self)
+
+
 class DType(IntEnum):
     """The type of an operand's elements: the constants TYPE_A and TYPE_B of the kernels, see ``device/element.cuh``."""
 

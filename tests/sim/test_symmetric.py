@@ -107,7 +107,7 @@ def last_argument(call, batch):
     """A batch, with where the source lies if there is one."""
     if call.source is None:
         return batch.packed
-    return (BatchAndSource(batch, call.source).packed(0), ADDRESS_PLACE, "S")
+    return (BatchAndSource(batch, call.source).packed(0), (ADDRESS_PLACE, "S"))
 
 
 def add_up(call, W, batch, sym, alpha, beta, into):

@@ -94,6 +94,12 @@ def types(request: Request, dtypes: Sequence[DType]) -> None:
         raise DTypeError(f"C must be float32{other}, got {named['C'].numpy_name}")
 
 
+def is_float32(name: str, dtype: DType) -> None:
+    """Raise an error if an operand of a call that takes no 16-bit types has one."""
+    if dtype:
+        raise DTypeError(f"{name} must be float32, got {dtype.numpy_name}")
+
+
 def no_output(beta: float) -> None:
     """Raise an error if beta != 0 and there is no C to scale."""
     if beta != 0.0:

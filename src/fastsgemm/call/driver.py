@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm.call import checks, workspace
@@ -53,14 +53,25 @@ def multiply(
     loaded: LoadedPlan | None = gpu.prepared.get(key)
     if loaded is None:
         plan = make_plan(gpu, request, [meta for _, meta in operands], [address for address, _ in operands])
-        loaded = LoadedPlan(gpu, plan)
-        if len(gpu.prepared) >= _MOST_LOADED:
-            gpu.forget_problems()
-        gpu.prepared[key] = loaded
+        loaded = _keep(gpu, key, plan)
     if not loaded.apart(pa, pb, pc, ps):
         checks.overlap(operands, request.output)
     split_a, split_b = split
     loaded.launch(handle, (pa, pb, pc, split_a, split_b, ps), alpha, beta)
+    return loaded
+
+
+def load(gpu: Gpu, key: tuple[Any, ...], make: Callable[[], Plan]) -> LoadedPlan:
+    """Return the plan that an earlier call with this key has loaded on the device, or a new one."""
+    loaded: LoadedPlan | None = gpu.prepared.get(key)
+    return _keep(gpu, key, make()) if loaded is None else loaded
+
+
+def _keep(gpu: Gpu, key: tuple[Any, ...], plan: Plan) -> LoadedPlan:
+    loaded = LoadedPlan(gpu, plan)
+    if len(gpu.prepared) >= _MOST_LOADED:
+        gpu.forget_problems()
+    gpu.prepared[key] = loaded
     return loaded
 
 

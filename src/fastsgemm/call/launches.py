@@ -15,7 +15,7 @@ import numpy as np
 
 from fastsgemm import device
 from fastsgemm.call.plan import Argument, Launch, Plan, Scalar
-from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
+from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource, GroupedBatch
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.geometry.tensor_map import TensorMap
 
@@ -73,6 +73,11 @@ class Arguments:
             slot = self._add(*_words_of(argument.packed(0)))
             source = argument.source.address
             self.offsets.append(((slot + ADDRESS_PLACE) // _WORD, source.base, source.offset))
+            return slot
+        if isinstance(argument, GroupedBatch):
+            slot = self._add(*_words_of(argument.packed))
+            for place, matrix in argument.addresses:
+                self.offsets.append(((slot + place) // _WORD, matrix.address.base, matrix.address.offset))
             return slot
         if isinstance(argument, Batch | TensorMap):
             return self._add(*_words_of(argument.packed))

@@ -91,6 +91,32 @@ class BatchAndSource(Struct, frozen=True, gc=False):
         return self.batch.packed + _SOURCE.pack(address, *self.source.inner_strides, *(0,) * missing, *steps)
 
 
+_GROUPS = struct.Struct("Qq")  # as `Groups` in cuda_src/device/groups.cuh
+
+
+class GroupedBatch(Struct, frozen=True, gc=False):
+    """The last argument of a kernel whose products are groups of rows, columns or k; the batch has one extent."""
+
+    batch: Batch
+    ends: Matrix  # of the groups: a vector of 32-bit words
+    source: Matrix | None = None  # what beta multiplies, if that is not C
+
+    @property
+    def addresses(self) -> tuple[tuple[int, Matrix], ...]:
+        """Where in the packed argument an address lies, in bytes, and whose it is."""
+        ends = (len(self._before), self.ends)
+        return (ends,) if self.source is None else ((ADDRESS_PLACE, self.source), ends)
+
+    @property
+    def packed(self) -> bytes:
+        """The argument, with addresses of 0."""
+        return self._before + _GROUPS.pack(0, *self.ends.strides)
+
+    @property
+    def _before(self) -> bytes:
+        return self.batch.packed if self.source is None else BatchAndSource(self.batch, self.source).packed(0)
+
+
 def merged(a: Matrix, b: Matrix, c: Matrix, *source: Matrix, fold: bool = True) -> list[Matrix]:
     """Return the same operands as matrices, of one batch with as few dimensions as its strides allow.
 

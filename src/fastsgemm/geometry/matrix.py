@@ -28,6 +28,7 @@ class Base(IntEnum):
     SPLIT_B = 4
     SOURCE = 5  # what beta multiplies, where that is not what is written
     WORKSPACE = 6
+    OFFSETS = 3  # the ends of groups, of a call that has no operand split before
 
 
 class Address(Struct, frozen=True, gc=False):

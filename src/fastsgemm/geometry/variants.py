@@ -12,7 +12,7 @@ from fastsgemm.geometry.batch import ONE_PRODUCT, Batch, merged
 from fastsgemm.geometry.grid import split
 from fastsgemm.geometry.layout import Meta
 from fastsgemm.geometry.matrix import Address, Base, Matrix, Operand, operand_of
-from fastsgemm.problem import FLOAT32, DType, Dtypes, Problem, Sym
+from fastsgemm.problem import FLOAT32, DType, Dtypes, Problem, Ragged, Sym
 from fastsgemm.rungs import Rung
 
 
@@ -185,6 +185,7 @@ class Variant(Struct, frozen=True):
     source: int = 0
     sym: Sym = Sym.WHOLE  # what of C is stored; always WHOLE but on rung 9
     dtypes: Dtypes = FLOAT32  # the types of A and B; always float32 but on rung 10
+    ragged: Ragged = Ragged.NOTHING  # what is divided into groups; only on rung 9
 
     @property
     def layout(self) -> str:

@@ -79,6 +79,7 @@ def rung_spec(rung: Rung, config: Config, variant: Variant) -> KernelSpec:
         constants |= {"SOURCE": variant.source}
     if rung.guarded:
         constants |= {"GUARD": int(variant.guard), "PEEL": int(variant.peel), "PAD": PAD, "SYM": int(variant.sym)}
+        constants |= {"GROUPED": int(variant.ragged)}
     if rung.narrow:
         constants |= {"TRANS_C": int(variant.trans_c)}
     if isinstance(config, SkinnyConfig):

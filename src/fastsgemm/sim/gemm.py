@@ -13,7 +13,7 @@ from fastsgemm.call.arrays import host_dtype, host_fault
 from fastsgemm.call.arrays.library import at_address
 from fastsgemm.call.plan import Argument, Launch, Plan, Scalar
 from fastsgemm.call.product import make_plan
-from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource
+from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource, GroupedBatch
 from fastsgemm.geometry.layout import ITEM, Meta
 from fastsgemm.geometry.matrix import Base, Matrix
 from fastsgemm.geometry.tensor_map import TensorMap
@@ -164,7 +164,8 @@ def _regions(
     """Yield what a launch may access, by name: what it does not write is read, if alpha and beta say so."""
     writes = {write.matrix: write for write in launch.writes}
     reads, beta = bool(scalars[Scalar.STEPS]), bool(scalars[Scalar.BETA])
-    sources = [each.source for each in launch.arguments if isinstance(each, BatchAndSource)]
+    sources = [each.source for each in launch.arguments if isinstance(each, BatchAndSource | GroupedBatch)]
+    ends = [each.ends for each in launch.arguments if isinstance(each, GroupedBatch)]
     for matrix in launch.matrices:
         array, write = _array(matrix, memory), writes.get(matrix)
         if write is not None:
@@ -173,7 +174,8 @@ def _regions(
         elif (matrix.address.base is Base.SOURCE or matrix in sources) and Scalar.BETA in launch.arguments:
             yield matrix.name, Region(array, read=beta)
         else:
-            yield matrix.name, Region(array, read=reads or Scalar.STEPS not in launch.arguments)
+            read = reads or Scalar.STEPS not in launch.arguments or matrix in ends
+            yield matrix.name, Region(array, read=read)
 
 
 def _array(matrix: Matrix, memory: Mapping[Base, NDArray[Any]]) -> NDArray[Any]:
@@ -190,5 +192,7 @@ def _argument(argument: Argument, scalars: Mapping[Scalar, float]) -> Any:
     if isinstance(argument, Scalar):
         return scalars[argument]
     if isinstance(argument, BatchAndSource):
-        return argument.packed(0), ADDRESS_PLACE, argument.source.name
+        return argument.packed(0), (ADDRESS_PLACE, argument.source.name)
+    if isinstance(argument, GroupedBatch):
+        return argument.packed, *[(place, matrix.name) for place, matrix in argument.addresses]
     return argument.packed if isinstance(argument, Batch | TensorMap) else argument

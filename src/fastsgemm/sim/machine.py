@@ -83,7 +83,8 @@ class Machine:
             Dynamic shared memory of a block.
         args : sequence
             A number for each scalar parameter, the name of an operand for each pointer, bytes for each struct. For a
-            struct with an address in it: the bytes, where in them the address lies, and the operand.
+            struct with addresses in it: the bytes, and a pair for each address of where in them it lies, and the
+            operand.
         operands : mapping
             The global memory, by name. Those that may be written are updated when the launch has succeeded.
         limit : int, optional
@@ -200,8 +201,11 @@ def _arguments(slots: Slots, args: Sequence[Any], memory: GlobalMemory) -> Array
 def _struct(arg: Any, memory: GlobalMemory) -> bytes | None:
     if not isinstance(arg, tuple):
         return arg if isinstance(arg, bytes) else None
-    data, place, name = arg
-    return bytes(data[:place]) + memory.address(name).to_bytes(8, "little") + bytes(data[place + 8 :])
+    data, *addresses = arg
+    filled = bytearray(data)
+    for place, name in addresses:
+        filled[place : place + 8] = memory.address(name).to_bytes(8, "little")
+    return bytes(filled)
 
 
 def _scalar(arg: Any, dtype: Any, memory: GlobalMemory) -> bytes | None:

@@ -89,14 +89,22 @@ def traced() -> bool:
 
 
 def read(
-    of_result: Library, A: Any, B: Any, C: Any, out: Any, gpu: Gpu, handle: int, in_order: bool
+    of_result: Library,
+    A: Any,
+    B: Any,
+    C: Any,
+    out: Any,
+    gpu: Gpu,
+    handle: int,
+    in_order: bool,
+    new_shape: Callable[[Meta, Meta], tuple[int, ...]] | None = None,
 ) -> tuple[list[View], Any, list[Any]]:
     """Return the views of A, B, what is written and, if that is another array, C; and the array that is written.
 
     The last item is what must be kept until the stream has passed the call: nothing if all operands are of one library,
     on its current stream, whose own ordering and lifetimes suffice; else the arrays and their exports. `of_result` is
     the library of what is written, or of A where that is a new array. `handle` is the raw stream: it is `in_order` if
-    it is the library's current one, or is being captured.
+    it is the library's current one, or is being captured. A new array has the shape of A @ B, or that of `new_shape`.
     """
     target = C if out is None else out
     lead = A if target is None else target
@@ -108,7 +116,7 @@ def read(
     b = of_b.view(B, handle, at_home, kept)
     result = target
     if target is None or of_result.immutable:
-        result = of_result.empty(lead, _new_shape(a[1], b[1]), gpu, handle)
+        result = of_result.empty(lead, (new_shape or _product_shape)(a[1], b[1]), gpu, handle)
     written = result.view if type(result) is DeviceArray else of_result.view(result, handle, at_home, kept)
     operands = [a, b, written]
     if target is not C or (of_result.immutable and C is not None):
@@ -119,7 +127,7 @@ def read(
     return operands, result, kept
 
 
-def _new_shape(a: Meta, b: Meta) -> tuple[int, ...]:
+def _product_shape(a: Meta, b: Meta) -> tuple[int, ...]:
     if len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0] and a.fault is b.fault is None:
         return a.shape[0], b.shape[1]
     try:

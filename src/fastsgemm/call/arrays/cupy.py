@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastsgemm.call.arrays.library import F32, Library, View, dtype_of, misaligned, wrong_dtype
+from fastsgemm.call.arrays.library import F32, Library, View, dtype_of, misaligned, offsets_meta, wrong_dtype
 from fastsgemm.geometry.layout import Meta
 
 if TYPE_CHECKING:
@@ -41,6 +41,12 @@ class CuPy(Library):
             if step % item and fault is None:
                 fault = misaligned(0, x.shape, in_bytes, item)  # a plan has the address
         return x.data.ptr, Meta(x.shape, strides, dtype, x.device.id, fault)
+
+    def offsets_view(self, x: Any, handle: int, ordered: bool, kept: list[Any]) -> View:
+        if not ordered:
+            super().offsets_view(x, handle, ordered, kept)
+        strides = tuple([step // x.dtype.itemsize for step in x.strides])
+        return x.data.ptr, offsets_meta(x.dtype, x.shape, strides, x.device.id)
 
     def empty(self, like: Any, shape: tuple[int, ...], gpu: Gpu, handle: int) -> Any:
         with like.device:

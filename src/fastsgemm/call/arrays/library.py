@@ -22,6 +22,7 @@ F32 = DType.F32
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # of host memory: NumPy has no such type without ml_dtypes
 KINDS = ("<f4", "|V2", "<f2")  # of NumPy's array interface, by type; a bfloat16 is a structure of two bytes
 _BFLOAT16_KIND = KINDS[DType.BF16]
+_OFFSET_WORDS = {"int32": 1, "int64": 2}
 _BY_NAME = {each.numpy_name: each for each in DType}
 _DLPACK_HOST = (1, 3)  # kDLCPU, kDLCUDAHost
 _DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
@@ -67,11 +68,21 @@ class Library:
         must live until that work is done, beside `x` itself, is appended to `kept`: an export, which may hold a copy,
         and while it exists, its owner neither donates nor deletes the memory.
         """
+        view = self._exported(x, handle, ordered)
+        kept.append(view)
+        shape = view.shape
+        strides = view.strides or row_major(shape)
+        dtype = dtype_of(view.dtype)
+        fault = wrong_dtype(view.dtype) if dtype is None else None
+        return view.ptr, Meta(shape, strides, dtype or F32, view.device_id, fault, view.readonly)
+
+    def _exported(self, x: Any, handle: int, ordered: bool) -> Any:
+        """Return a device array as cuda.core reads it; see `view`."""
         from cuda.core.utils import StridedMemoryView
 
         stream = -1 if ordered else handle or LEGACY_STREAM
         try:
-            view = StridedMemoryView.from_any_interface(self._exporter(x), stream_ptr=stream)
+            return StridedMemoryView.from_any_interface(self._exporter(x), stream_ptr=stream)
         except FastsgemmError:
             raise
         except Exception as error:
@@ -79,12 +90,15 @@ class Library:
                 place = f"a {type_name(x)} on the host among arrays on a device"
                 raise DeviceMismatchError(f"all operands must be on one device, got {place}") from error
             raise OperandError(f"{type_name(x)} could not be exported: {message_of(error)}") from error
+
+    def offsets_view(self, x: Any, handle: int, ordered: bool, kept: list[Any]) -> View:
+        """Return address and meta, in 32-bit words, of a vector of whole numbers; see `view` for the other arguments.
+
+        An array of another type has a fault.
+        """
+        view = self._exported(x, handle, ordered)
         kept.append(view)
-        shape = view.shape
-        strides = view.strides or row_major(shape)
-        dtype = dtype_of(view.dtype)
-        fault = wrong_dtype(view.dtype) if dtype is None else None
-        return view.ptr, Meta(shape, strides, dtype or F32, view.device_id, fault, view.readonly)
+        return view.ptr, offsets_meta(view.dtype, view.shape, view.strides or row_major(view.shape), view.device_id)
 
     def _exporter(self, x: Any) -> Any:
         """Return the object through which cuda.core reads `x`."""
@@ -168,6 +182,16 @@ def wrong_dtype(dtype: Any) -> Fault:
 def dtype_of(dtype: Any) -> DType | None:
     """Return the type of an array with this dtype of NumPy or another library, or None if no kernel reads it."""
     return F32 if dtype == np.float32 else _BY_NAME.get(str(dtype).removeprefix("torch."))
+
+
+def offsets_meta(dtype: Any, shape: Sequence[int], strides: Sequence[int], device: int) -> Meta:
+    """Return the meta, in 32-bit words, of whole numbers whose strides are in elements, with a fault if they are none.
+
+    A kernel reads the low half of one of 64 bits.
+    """
+    words = _OFFSET_WORDS.get(str(dtype).removeprefix("torch."))
+    fault = Fault(DTypeError, f"must be int32 or int64, got {dtype}") if words is None else None
+    return Meta(tuple(shape), tuple(step * (words or 1) for step in strides), F32, device, fault)
 
 
 def misaligned(address: int, shape: Sequence[int], strides: Sequence[int], item: int = ITEM) -> Fault | None:

@@ -21,6 +21,7 @@ from fastsgemm.call.arrays.library import (
     Library,
     View,
     at_address,
+    offsets_meta,
     wrong_dtype,
 )
 from fastsgemm.device import LEGACY_STREAM
@@ -82,6 +83,19 @@ class Torch(Library):
         if address < MAX_STORAGE_BYTES and freed(x, address):
             return self._unusable(x, self._no_memory())
         if not ordered and x.is_cuda:  # else it is refused, with the others' devices
+            self._order(x, handle)
+        return address, meta
+
+    def offsets_view(self, x: Any, handle: int, ordered: bool, kept: list[Any]) -> View:
+        if x.is_nested or x.layout is not self._torch.strided:
+            return self._unusable(x, Fault(OperandError, "must be a strided tensor"))
+        try:
+            address, meta = x.data_ptr(), offsets_meta(x.dtype, x.shape, x.stride(), x.get_device())
+        except RuntimeError:
+            return self._unusable(x, self._no_memory())
+        if freed(x, address):
+            return self._unusable(x, self._no_memory())
+        if not ordered and x.is_cuda:
             self._order(x, handle)
         return address, meta
 

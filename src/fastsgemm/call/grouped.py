@@ -1,0 +1,227 @@
+"""`make_grouped_plan`: products of one shape but for a ragged extent, whose groups only the device knows.
+
+The extent is the rows of A, the columns of B, or K. Group g begins where group g - 1 ends; the ends are the offsets, a
+vector in device memory. Rung 9 computes all groups by one launch with as many blocks as any offsets can need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from fastsgemm.call import arrays, checks, packing
+from fastsgemm.call.epilogue import Epilogue
+from fastsgemm.call.plan import Draft, Plan, Scalar, When, Write
+from fastsgemm.config import PipelinedConfig
+from fastsgemm.device import DeviceTraits
+from fastsgemm.errors import ShapeError
+from fastsgemm.geometry import grid, variants
+from fastsgemm.geometry.batch import GroupedBatch
+from fastsgemm.geometry.layout import ITEM, Meta
+from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.geometry.variants import Call, Variant
+from fastsgemm.heuristics import database, partial_accumulators
+from fastsgemm.heuristics.choice import choose_config
+from fastsgemm.jit.source import rung_spec
+from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, Problem, Ragged, Sym
+from fastsgemm.rungs import find
+
+_RUNG = find("pipelined")
+_KINDS = {(2, 3): Ragged.ROWS, (2, 2): Ragged.K, (3, 2): Ragged.COLUMNS}  # by the dimensions of A and of B
+NAMES = ("A", "B", "C", "S")  # of the operands, for the counts of the simulated device
+
+
+def result_shape(a: Sequence[int], b: Sequence[int], groups: int) -> tuple[Ragged, tuple[int, ...]]:
+    """Return what is ragged of operands of these shapes, and the shape of the result.
+
+    Raises
+    ------
+    ShapeError
+        The shapes do not fit together, or an extent is above the limit.
+    """
+    a, b = tuple(a), tuple(b)
+    shown = f"A {a}, B {b}, offsets ({groups},)"
+    ragged = _KINDS.get((len(a), len(b)))
+    if ragged is None:
+        raise ShapeError(
+            f"A and B must have 2 or 3 dimensions, not both 3 with offsets, got {len(a)} and {len(b)}: {shown}"
+        )
+    if a[-1] != b[-2]:
+        raise ShapeError(f"A's columns must equal B's rows, got {a[-1]} and {b[-2]}: {shown}")
+    for name, shape in (("A", a), ("B", b)):
+        if len(shape) == 3 and shape[0] != groups:
+            raise ShapeError(f"{name} must have a matrix for each of the {groups} groups, got {shape[0]}: {shown}")
+    largest = max(*a[-2:], *b[-2:], groups)
+    if largest > MAX_EXTENT:
+        raise ShapeError(f"extents and the number of groups must be at most {MAX_EXTENT}, got {largest}: {shown}")
+    result = (a[-2], b[-1])
+    return ragged, (groups, *result) if ragged is Ragged.K else result
+
+
+def make_grouped_plan(
+    traits: DeviceTraits, metas: Sequence[Meta], ends: Meta, addresses: Sequence[int], output: str = "C"
+) -> Plan:
+    """Return what a grouped product launches on a device with these traits.
+
+    `metas` and `addresses` are those of A, B, what is written, which the caller calls `output`, and, if that is another
+    array, C. `ends` is the vector of offsets, in 32-bit words. The plan is for all addresses that are the same modulo
+    16 bytes; the ends lie at `Base.OFFSETS`.
+
+    Raises
+    ------
+    DTypeError, OperandError, ShapeError, OverlapError, DeviceMismatchError
+        The operands cannot be used as given.
+    ConfigError
+        The database has no config that is legal on this device.
+    """
+    _check(metas, ends, addresses, output)
+    groups = ends.shape[0]
+    ragged, _ = result_shape(metas[0].shape, metas[1].shape, groups)
+    bases = (Base.A, Base.B, Base.C, Base.SOURCE)
+    operands = [
+        Matrix(Address(base), tuple(meta.shape), tuple(meta.strides), address & 15, name, meta.dtype)
+        for base, name, meta, address in zip(bases, NAMES, metas, addresses, strict=False)
+    ]
+    draft = Draft(traits)
+    if 0 not in operands[2].shape and groups:
+        offsets = Matrix(Address(Base.OFFSETS), tuple(ends.shape), tuple(ends.strides), 0, "offsets")
+        _add_packed(draft, ragged, offsets, *operands)
+    return draft.plan(operands[0].shape[-1], operands)
+
+
+def _check(metas: Sequence[Meta], ends: Meta, addresses: Sequence[int], output: str) -> None:
+    """Refuse operands that cannot be computed with."""
+    operands = list(zip(("A", "B", output, "C"), metas, strict=False))
+    named = [*operands, ("offsets", ends)]
+    for name, meta in named:
+        if meta.fault is not None:
+            raise meta.fault(name)
+    checks.one_device({
+        name: "the host" if meta.device == arrays.HOST else f"cuda:{meta.device}" for name, meta in named
+    })  # fmt: skip
+    check_offsets(ends.shape)
+    _, shape = result_shape(metas[0].shape, metas[1].shape, ends.shape[0])
+    for name, meta in operands[2:]:
+        checks.exact_shape(name, meta.shape, shape)
+    written = metas[2]
+    checks.output(tuple(written.shape), tuple(written.strides), readonly=written.readonly, name=output)
+    for (name, meta), address in zip(operands, addresses, strict=True):
+        checks.is_float32(name, meta.dtype)
+        fault = arrays.misaligned(address, meta.shape, tuple(ITEM * step for step in meta.strides))
+        if fault is not None:
+            raise fault(name)
+
+
+def check_offsets(shape: Sequence[int]) -> None:
+    """Raise `ShapeError` unless offsets of this shape are a vector."""
+    if len(shape) != 1:
+        raise ShapeError(f"offsets must have 1 dimension, got {len(shape)}: {tuple(shape)}")
+
+
+def _add_packed(
+    draft: Draft, ragged: Ragged, ends: Matrix, a: Matrix, b: Matrix, written: Matrix, source: Matrix | None = None
+) -> None:
+    """Add the launch of all groups and, for operands without a unit stride, those that copy them."""
+    a, b = (x if x.stored is not None else packing.add_packed(draft, x) for x in (a, b))
+    c = written
+    if written.stored is None:
+        c = packing.reserve(draft, written)
+        # Rows or columns beyond the last group stay what they are.
+        packing.add_copy(draft, written, c, When.BETA if ragged is Ragged.K else When.ALWAYS)
+    _add_launch(draft, ragged, ends, a, b, c, source)
+    if c is not written:
+        packing.add_copy(draft, c, written)
+
+
+def _add_launch(
+    draft: Draft, ragged: Ragged, ends: Matrix, a: Matrix, b: Matrix, c: Matrix, source: Matrix | None
+) -> None:
+    """Add the launch of all groups, of operands with a unit stride. A source has any strides."""
+    groups = ends.shape[0]
+    each_a, each_b, each_c = (_of_each_group(x, groups) for x in (a, b, c))
+    call = variants.call_for(
+        each_a.operand, each_b.operand, each_c.operand, extents=(groups,),
+        source=None if source is None else _of_each_group(source, groups),
+    )  # fmt: skip
+    if call.swap_ab:  # a kernel writes rows, so it computes C^T = B^T A^T
+        ragged, a, b, c = ragged.transposed, b, a, c.transposed
+    problem, mean = call.problem, _mean_group(call.problem, ragged, groups)
+    config = _config(draft.traits, mean)
+    chunk = grid.split(config, problem.K)[1]
+    epilogue = Epilogue(draft, c, call.source, Sym.WHOLE, 1)
+    kernel = rung_spec(_RUNG, config, _variant(draft.traits, call, config, ragged))
+    draft.add(
+        kernel, (_blocks(config, problem, ragged, groups),), config.threads,
+        (
+            np.int32(problem.M), np.int32(problem.N), Scalar.STEPS, Scalar.ALPHA, a, call.lda, b, call.ldb, Scalar.BETA,
+            c, call.ldc, np.int32(chunk), 0, np.int32(grid.chain(config, mean.K)),
+            GroupedBatch(call.batch, ends, call.source),
+        ),
+        writes=(Write(c, ragged is Ragged.K, epilogue.reads),), shared_bytes=config.shared_bytes,
+    )  # fmt: skip
+
+
+def _of_each_group(x: Matrix, groups: int) -> Matrix:
+    """Return the matrix of each group; what is divided into groups is the same for all."""
+    return x if len(x.shape) == 3 else x.as_strided((groups, *x.shape), (0, *x.strides))
+
+
+def _mean_group(problem: Problem, ragged: Ragged, groups: int) -> Problem:
+    """Return the products of all groups as if they had one size."""
+    name = {Ragged.ROWS: "M", Ragged.COLUMNS: "N", Ragged.K: "K"}[ragged]
+    extents = {each: getattr(problem, each) for each in "MNK"}
+    extents[name] = -(-extents[name] // groups)
+    return Problem(**{each: max(1, extent) for each, extent in extents.items()}, layout=problem.layout,
+                   batch=min(groups, MAX_BATCH))  # fmt: skip
+
+
+def _config(traits: DeviceTraits, mean: Problem) -> PipelinedConfig:
+    """Return the config for groups of this mean size: without split-K, because no part of K is known here."""
+    config = choose_config(traits, _RUNG, mean).config.replace(SPLIT_K=1)
+    config = partial_accumulators.shortened(config, mean.K, traits.shared_limit)
+    assert isinstance(config, PipelinedConfig)
+    return config
+
+
+def _variant(traits: DeviceTraits, call: Call, config: PipelinedConfig, ragged: Ragged) -> Variant:
+    """Return the variant of the kernel: a group may be smaller than a tile, and begin at any element of a line."""
+    variant = variants.variant_for(_RUNG, call, config, database.fitted(traits.arch).peeled_tiles)
+    lines_of_a = variant.trans_a == (ragged is Ragged.ROWS)  # whether groups divide the lines of A
+    lines_of_b = variant.trans_b == (ragged is Ragged.K)
+    vec_a = 1 if ragged is not Ragged.COLUMNS and lines_of_a else variant.vec_a
+    vec_b = 1 if ragged is not Ragged.ROWS and lines_of_b else variant.vec_b
+    vec_c = 1 if ragged is Ragged.COLUMNS else variant.vec_c
+    return replace(
+        variant, vec_a=vec_a, vec_b=vec_b, vec_c=vec_c, source=min(variant.source, vec_c), guard=True, batched=False,
+        peel=variant.peel and ragged is not Ragged.K, ragged=ragged,
+    )  # fmt: skip
+
+
+def _blocks(config: PipelinedConfig, problem: Problem, ragged: Ragged, groups: int) -> int:
+    """Return as many blocks as any offsets can need.
+
+    Raises
+    ------
+    ShapeError
+        The grid would be larger than the hardware allows.
+    """
+    tiles_m, tiles_n = -(-problem.M // config.BM), -(-problem.N // config.BN)
+    if ragged is Ragged.ROWS:
+        tiles_m = _most_tiles(problem.M, config.BM, groups)
+    elif ragged is Ragged.COLUMNS:
+        tiles_n = _most_tiles(problem.N, config.BN, groups)
+    blocks = tiles_m * tiles_n * (groups if ragged is Ragged.K else 1)
+    if blocks > grid.MAX_BLOCKS:
+        raise ShapeError(
+            f"{groups} groups of a product with M, N and K of {problem.M}, {problem.N} and {problem.K} need {blocks} "
+            f"blocks of {config.BM} x {config.BN}, the limit of a grid is {grid.MAX_BLOCKS}"
+        )
+    return blocks
+
+
+def _most_tiles(extent: int, tile: int, groups: int) -> int:
+    """Return the most tiles that so many groups can have: those of one row each but for one with all others."""
+    filled = min(groups, extent)  # groups that are not empty
+    return filled + (extent - filled) // tile

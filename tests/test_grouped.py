@@ -1,0 +1,241 @@
+"""`grouped_mm`: its arguments, host arrays, and device arrays on a device made of Python."""
+
+import numpy as np
+import pytest
+
+from fastsgemm import grouped_mm, sgemm
+from fastsgemm.call import arrays
+from fastsgemm.errors import (
+    ArgumentError,
+    DeviceMismatchError,
+    DTypeError,
+    OperandError,
+    OverlapError,
+    ScalarError,
+    ScalarRangeError,
+    ShapeError,
+    StreamError,
+)
+
+ENDS = np.array([3, 3, 10], np.int32)
+SHAPES = {  # of A, B and the result, of 12 rows, steps or columns
+    "rows": ((12, 4), (3, 4, 5), (12, 5)),
+    "k": ((6, 12), (12, 5), (3, 6, 5)),
+    "columns": ((3, 6, 4), (4, 12), (6, 12)),
+}
+
+
+@pytest.fixture(autouse=True)
+def without_a_device(monkeypatch):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "host")
+
+
+@pytest.fixture(params=SHAPES)
+def kind(request):
+    return request.param
+
+
+def drawn(kind):
+    random = np.random.default_rng(7)
+    return [random.standard_normal(shape).astype(np.float32) for shape in SHAPES[kind]]
+
+
+def product(kind, A, B, alpha=1.0, beta=0.0, old=None, into=None):
+    """Return the result in float64; what belongs to no group is as in `into`."""
+    result = (np.zeros(SHAPES[kind][2]) if into is None else into).astype(np.float64)
+    for g, (begin, end) in enumerate([(0, 3), (3, 3), (3, 10)]):
+        rows = slice(begin, end)
+        where = {"rows": np.s_[rows], "k": g, "columns": np.s_[:, rows]}[kind]
+        a = A[rows] if kind == "rows" else A[:, rows] if kind == "k" else A[g]
+        b = B[g] if kind == "rows" else B[rows] if kind == "k" else B[:, rows]
+        result[where] = alpha * (a.astype(np.float64) @ b) + (beta * old[where] if beta else 0)
+    return result
+
+
+def close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def groups_of(kind, x):
+    """Return the part of a result that belongs to a group."""
+    return {"rows": x[:10], "k": x, "columns": x[:, :10]}[kind]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_a_new_result(kind, dtype):
+    A, B, _ = drawn(kind)
+    result = grouped_mm(A, B, ENDS.astype(dtype))
+    assert type(result) is np.ndarray and result.dtype == np.float32 and result.shape == SHAPES[kind][2]
+    close(groups_of(kind, result), groups_of(kind, product(kind, A, B)))
+
+
+def test_c_is_updated_in_place_and_what_is_past_the_last_group_stays(kind):
+    A, B, C = drawn(kind)
+    expected = product(kind, A, B, 2.0, -0.5, C, C)
+    assert grouped_mm(A, B, ENDS, 2.0, C, -0.5) is C
+    close(C, expected)
+
+
+def test_out_is_written_in_place_of_c(kind):
+    A, B, C = drawn(kind)
+    before, out = C.copy(), np.full(C.shape, 9, np.float32)
+    expected = product(kind, A, B, 2.0, 0.5, C, out)
+    assert grouped_mm(A, B, ENDS, 2.0, C, 0.5, out=out) is out
+    close(out, expected)
+    assert (before == C).all()
+
+
+@pytest.mark.parametrize("backend", ["host", "sim"])
+def test_offsets_that_do_not_ascend_or_are_past_the_end(kind, backend, monkeypatch):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", backend)
+    A, B, _ = drawn(kind)
+    as_if, given = np.array([5, 5, 12], np.int32), np.array([5, -3, 99], np.int64)
+    close(grouped_mm(A, B, given), grouped_mm(A, B, as_if))
+
+
+def test_one_size_needs_no_offsets():
+    random = np.random.default_rng(2)
+    A, B, C = (random.standard_normal(shape).astype(np.float32) for shape in ((3, 4, 5), (3, 5, 6), (3, 4, 6)))
+    expected = sgemm(A, B, 2.0, 0.5, C.copy())
+    assert (grouped_mm(A, B, alpha=2.0, C=C, beta=0.5) == expected).all()
+    with pytest.raises(ShapeError, match="as many matrices, got 3 and 2"):
+        grouped_mm(A, B[:2])
+
+
+def test_the_simulated_device_computes_host_arrays_where_it_is_asked_for(kind, monkeypatch):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+    A, B, C = drawn(kind)
+    expected = product(kind, A, B, 1.5, 0.5, C, C)
+    close(grouped_mm(A, B, ENDS, 1.5, C, 0.5), expected)
+
+
+WRONG = {
+    "no offsets": (lambda A, B, C: grouped_mm(A, B), ArgumentError, "offsets= is missing.*got 2 and 3"),
+    "offsets of a batch": (lambda A, B, C: grouped_mm(B, B, ENDS), ShapeError, "not both 3 with offsets, got 3 and 3"),
+    "a vector": (lambda A, B, C: grouped_mm(A[0], B, ENDS), ShapeError, "2 or 3 dimensions.*got 1 and 3"),
+    "K": (lambda A, B, C: grouped_mm(A[:, 1:], B, ENDS), ShapeError, "A's columns must equal B's rows, got 3 and 4"),
+    "matrices": (lambda A, B, C: grouped_mm(A, B[1:], ENDS), ShapeError, "B must have a matrix for each of the 3"),
+    "two dimensions": (lambda A, B, C: grouped_mm(A, B, ENDS[None]), ShapeError, "must have 1 dimension, got 2"),
+    "float offsets": (lambda A, B, C: grouped_mm(A, B, ENDS.astype("f")), DTypeError, "offsets must be int32 or int64"),
+    "a list": (lambda A, B, C: grouped_mm(A, B, [3, 3, 10]), DTypeError, "must be arrays"),
+    "float64": (lambda A, B, C: grouped_mm(A.astype("d"), B, ENDS), DTypeError, "A must be float32, got float64"),
+    "float16": (lambda A, B, C: grouped_mm(A, B.astype("e"), ENDS), DTypeError, "B must be float32, got float16"),
+    "C": (lambda A, B, C: grouped_mm(A, B, ENDS, C=C[1:]), ShapeError, r"C must have shape \(12, 5\), got \(11, 5\)"),
+    "out": (lambda A, B, C: grouped_mm(A, B, ENDS, out=C[1:]), ShapeError, "out must have shape"),
+    "a C that broadcasts": (lambda A, B, C: grouped_mm(A, B, ENDS, 1, C[0], 1, out=C), ShapeError, "C must have shape"),
+    "beta": (lambda A, B, C: grouped_mm(A, B, ENDS, beta=1.0), ScalarRangeError, "beta must be 0 when C is not given"),
+    "unread C": (lambda A, B, C: grouped_mm(A, B, ENDS, C=C, out=C.copy()), ScalarRangeError, "C beside out="),
+    "alpha": (lambda A, B, C: grouped_mm(A, B, ENDS, "2"), ScalarError, "alpha must be a real number"),
+    "overlap": (
+        lambda A, B, C: grouped_mm(OVERLAPPING[0], B, ENDS, out=OVERLAPPING[1]), OverlapError,
+        "out shares memory with A",
+    ),
+    "stream": (lambda A, B, C: grouped_mm(A, B, ENDS, stream=3), StreamError, "stream= is for device arrays"),
+}  # fmt: skip
+
+
+MEMORY = np.zeros((12, 8), np.float32)
+OVERLAPPING = MEMORY[:, :4], MEMORY[:, 3:]  # an A and a C that share a column
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arguments(name):
+    call, error, message = WRONG[name]
+    A, B, C = drawn("rows")
+    before = C.copy()
+    with pytest.raises(error, match=message):
+        call(A, B, C)
+    assert (before == C).all()
+
+
+def test_a_result_that_is_read_only_or_overlaps():
+    A, B, C = drawn("rows")
+    C.flags.writeable = False
+    with pytest.raises(OperandError, match="C is read-only"):
+        grouped_mm(A, B, ENDS, C=C)
+    ends = np.zeros(60, np.int32)
+    with pytest.raises(OverlapError, match="out shares memory with offsets"):
+        grouped_mm(A, B, ends[:3], out=ends.view(np.float32).reshape(12, 5))
+
+
+class TestOnADevice:
+    def operands(self, on_device, kind):
+        return [on_device(x) for x in drawn(kind)] + [on_device(ENDS)]
+
+    def test_one_launch_on_the_current_stream_and_nothing_is_kept(self, device, on_device, kind):
+        A, B, C, ends = self.operands(on_device, kind)
+        expected = product(kind, A.values, B.values, 2.0, 0.5, C.values, C.values)
+        assert grouped_mm(A, B, ends, 2.0, C, 0.5) is C
+        close(C.values, expected)
+        assert [handle for handle, _ in device.launched] == [5] and device.kept == []
+        assert set(arrays.library(A).viewed) == {(5, True)}
+
+    def test_a_new_result_and_one_with_a_source(self, device, on_device, kind):
+        A, B, C, ends = self.operands(on_device, kind)
+        result = grouped_mm(A, B, ends)
+        close(groups_of(kind, result.values), groups_of(kind, product(kind, A.values, B.values)))
+        out = on_device(np.zeros(C.values.shape, np.float32))
+        assert grouped_mm(A, B, ends, 1.0, C, 0.5, out=out) is out
+        close(out.values, product(kind, A.values, B.values, 1.0, 0.5, C.values, out.values * 0))
+
+    def test_a_plan_serves_other_offsets(self, device, on_device, kind):
+        A, B, C, ends = self.operands(on_device, kind)
+        grouped_mm(A, B, ends, C=C)
+        plans = len(device.prepared)
+        others = on_device(np.array([1, 5, 12], np.int32))
+        close(grouped_mm(A, B, others).values, grouped_mm(A.values, B.values, others.values))
+        grouped_mm(A, B, on_device(np.zeros(3, np.int32)), C=C)
+        assert len(device.prepared) == plans
+
+    def test_a_stream_of_its_own(self, device, on_device):
+        A, B, C, ends = self.operands(on_device, "rows")
+
+        class Stream:
+            def __cuda_stream__(self):
+                return 0, 77
+
+        grouped_mm(A, B, ends, C=C, stream=Stream())
+        assert [handle for handle, _ in device.launched] == [77]
+        [(handle, kept)] = device.kept
+        assert handle == 77 and any(x is ends for x in kept) and any(x is A for x in kept)
+
+    def test_offsets_elsewhere_or_wrong(self, device, on_device):
+        A, B, C, ends = self.operands(on_device, "rows")
+        with pytest.raises(DeviceMismatchError, match="offsets on the host"):
+            grouped_mm(A, B, ENDS, C=C)
+        with pytest.raises(DeviceMismatchError, match="one device"):
+            grouped_mm(A.values, B.values, ends)
+        with pytest.raises(DTypeError, match="offsets must be int32 or int64, got float32"):
+            grouped_mm(A, B, A, C=C)
+        with pytest.raises(ShapeError, match="offsets must have 1 dimension, got 2"):
+            grouped_mm(A, B, on_device(ENDS[None]), C=C)
+        with pytest.raises(ShapeError, match="B must have a matrix for each of the 2 groups, got 3"):
+            grouped_mm(A, B, on_device(ENDS[:2]))
+        with pytest.raises(OverlapError, match="out shares memory with A"):
+            grouped_mm(on_device(OVERLAPPING[0]), B, ends, out=on_device(OVERLAPPING[1]))
+        memory = np.zeros(60, np.int32)
+        with pytest.raises(OverlapError, match="C shares memory with offsets"):
+            grouped_mm(A, B, on_device(memory[:3]), C=on_device(memory.view(np.float32).reshape(12, 5)))
+        with pytest.raises(DTypeError, match="B must be float32, got float16"):
+            grouped_mm(A, on_device(B.values.astype(np.float16)), ends, C=C)
+        assert device.launched == []
+
+
+class TestTensors:
+    torch = pytest.importorskip("torch")
+
+    def test_tensors_in_host_memory(self, kind):
+        A, B, C = (self.torch.from_numpy(x) for x in drawn(kind))
+        result = grouped_mm(A, B, self.torch.from_numpy(ENDS))
+        assert type(result) is self.torch.Tensor
+        close(groups_of(kind, result.numpy()), groups_of(kind, product(kind, A.numpy(), B.numpy())))
+        version = C._version
+        assert grouped_mm(A, B, self.torch.from_numpy(ENDS), C=C) is C and C._version > version
+
+    def test_gradients_are_refused(self):
+        A, B, _ = (self.torch.from_numpy(x) for x in drawn("rows"))
+        ends = self.torch.from_numpy(ENDS)
+        with pytest.raises(OperandError, match=r"B requires grad.*computes no derivatives; pass B.detach\(\)"):
+            grouped_mm(A, B.requires_grad_(), ends)
+        with self.torch.no_grad():
+            assert grouped_mm(A, B, ends).shape == (12, 5)
