@@ -23,6 +23,7 @@ from page_tables import (
     benchmarks,
     cublaslt,
     fp16x3,
+    grouped,
     half,
     headline,
     jax,
@@ -38,6 +39,7 @@ from page_tables.runs import Data, Stored, file_of, read_data
 
 _OF_PAGES = (
     benchmarks, simulation, machine_code, cublaslt, fp16x3, order, pytorch, symmetric, half, jax, headline, tuning,
+    grouped,
 )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ COMPARED = [(512, 256), (4096, 4096), (300, 14336), (64, 20000), (1000, 777), (2
 ALONE = (1, 2, 3, 5, 8, 15, 16, 17, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 500, 1024, 2047)
 EVERY_LAYOUT = (1, 17, 129, 1024)
 SECONDS = 0.08  # of timing for each work
+FLUSHES = 3  # of L2 before each run: the device is busy for longer than the host takes to launch a call
 LAYOUTS: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {  # of rows X and weights W, which is N x K
     "NT": lambda x, w: (x, w.t()),
     "NN": lambda x, w: (x, w.t().contiguous()),
@@ -101,7 +102,7 @@ def times(torch: Any, stopwatch: Stopwatch) -> Iterator[dict[str, Any]]:
             named = works(torch, dtype, normal(torch, generator, rows, K, dtype=dtype), w, prepared)
             for work in named.values():
                 work()
-            ms = stopwatch.medians([*named.values()], SECONDS)
+            ms = stopwatch.medians([*named.values()], SECONDS, FLUSHES)
             yield {"dtype": dtype, "M": rows, "N": N, "K": K, "ms": dict(zip(named, ms, strict=True))}
 
 

@@ -15,6 +15,7 @@ OF_SEVERAL = (
     "benchmarks",
     "cublaslt",
     "fp16x3",
+    "grouped",
     "half",
     "symmetric",
     "tensor_order",
