@@ -222,20 +222,37 @@ class TestOnADevice:
 
 
 class TestTensors:
-    torch = pytest.importorskip("torch")
-
-    def test_tensors_in_host_memory(self, kind):
-        A, B, C = (self.torch.from_numpy(x) for x in drawn(kind))
-        result = grouped_mm(A, B, self.torch.from_numpy(ENDS))
-        assert type(result) is self.torch.Tensor
+    def test_tensors_in_host_memory(self, torch, kind):
+        A, B, C = (torch.from_numpy(x) for x in drawn(kind))
+        result = grouped_mm(A, B, torch.from_numpy(ENDS))
+        assert type(result) is torch.Tensor
         close(groups_of(kind, result.numpy()), groups_of(kind, product(kind, A.numpy(), B.numpy())))
         version = C._version
-        assert grouped_mm(A, B, self.torch.from_numpy(ENDS), C=C) is C and C._version > version
+        assert grouped_mm(A, B, torch.from_numpy(ENDS), C=C) is C and C._version > version
 
-    def test_gradients_are_refused(self):
-        A, B, _ = (self.torch.from_numpy(x) for x in drawn("rows"))
-        ends = self.torch.from_numpy(ENDS)
+    def test_gradients_are_refused(self, torch):
+        A, B, _ = (torch.from_numpy(x) for x in drawn("rows"))
+        ends = torch.from_numpy(ENDS)
         with pytest.raises(OperandError, match=r"B requires grad.*computes no derivatives; pass B.detach\(\)"):
             grouped_mm(A, B.requires_grad_(), ends)
-        with self.torch.no_grad():
+        with torch.no_grad():
             assert grouped_mm(A, B, ends).shape == (12, 5)
+
+    def test_tensors_on_a_device(self, torch, device, kind, monkeypatch):
+        """The tensors lie in host memory and pose as those of the device made of Python."""
+        A, B, C = (torch.from_numpy(x) for x in drawn(kind))
+        library = arrays.library(A)
+        monkeypatch.setattr(type(library), "device_of", lambda self, x: 0)
+        monkeypatch.setattr(library, "_current", lambda ordinal: 5)
+        expected = product(kind, A.numpy(), B.numpy(), 1.0, 0.5, C.numpy(), C.numpy())
+        apart = torch.from_numpy(np.stack([ENDS, ENDS - 9], 1).astype(np.int64))[:, 0]
+        version = C._version
+        assert grouped_mm(A, B, apart, 1.0, C, 0.5) is C and C._version > version
+        close(C.numpy(), expected)
+        result = grouped_mm(A, B, torch.from_numpy(ENDS))
+        close(groups_of(kind, result.numpy()), groups_of(kind, product(kind, A.numpy(), B.numpy())))
+        with pytest.raises(DTypeError, match=r"offsets must be int32 or int64, got torch\.uint8"):
+            grouped_mm(A, B, torch.zeros(3, dtype=torch.uint8))
+        with pytest.raises(OperandError, match="offsets must be a strided tensor"):
+            grouped_mm(A, B, torch.zeros(3, dtype=torch.int32).to_sparse())
+        assert [handle for handle, _ in device.launched] == [5, 5] and device.kept == []

@@ -152,7 +152,7 @@ __device__ __forceinline__ bool move_to_group(float *shared, GroupedBatch<SOURCE
         } else if constexpr (GROUPED == 2) {
             group = table.at(scratch, block / (tiles_m * tiles_n));
             block %= tiles_m * tiles_n;
-            if (K) K = group.extent;
+            K = group.extent;
             if (K == 0) alpha = beta == 0.0f ? 0.0f : -0.0f;  // as grid.steps does for one product
             A += element_offset<!Traits::A::K_CONTIGUOUS>(0, group.first, lda);
             B += element_offset<Traits::B::K_CONTIGUOUS>(group.first, 0, ldb);

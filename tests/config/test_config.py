@@ -497,7 +497,7 @@ def test_a_family_declares_the_constants_and_the_defaults_of_its_kernel(file, fa
     """Except the constants that the host sets from the operands, and those that are the same for all configs."""
     declared = source.defaults(file)
     of_operands = {"TRANS_A", "TRANS_B", "TRANS_C", "VEC_A", "VEC_B", "VEC_C", "GUARD", "PEEL", "BATCHED", "SOURCE"}
-    of_operands |= {"SPLIT_BEFORE", "EXCHANGED", "SYM", "TYPE_A", "TYPE_B", "ONE_A", "ONE_B"}
+    of_operands |= {"SPLIT_BEFORE", "EXCHANGED", "SYM", "GROUPED", "TYPE_A", "TYPE_B", "ONE_A", "ONE_B"}
     of_launches = {"SPLIT_K", *(["SEGMENT", "PARTIAL_ACCUMULATORS"] if family is PipelinedConfig else [])}
     assert {*family.declared()} - of_launches == declared.keys() - of_operands - {
         "PAD",

@@ -88,7 +88,17 @@ def expected(kind, A, B, offsets, alpha, beta, old, C):
     return result
 
 
-def check(kind, offsets, layout="NNN", sizes=(36, 40, 20), alpha=1.0, source="no", pads=(0, 0, 0), dtype=np.int32):
+def check(
+    kind,
+    offsets,
+    layout="NNN",
+    sizes=(36, 40, 20),
+    alpha=1.0,
+    source="no",
+    pads=(0, 0, 0),
+    dtype=np.int32,
+    arch="sm_90",
+):
     """Compare one product with float64, bits of what belongs to no group included; return its reports."""
     random = np.random.default_rng(len(offsets) + sum(sizes))
     drawn = [
@@ -101,7 +111,7 @@ def check(kind, offsets, layout="NNN", sizes=(36, 40, 20), alpha=1.0, source="no
     if source == "apart":
         C[...] = np.nan
     right = expected(kind, A, B, offsets, alpha, beta, C if apart is None else apart, C)
-    reports = grouped_mm(A, B, np.array(offsets, dtype), alpha, beta, C, apart, Machine("sm_90"))
+    reports = grouped_mm(A, B, np.array(offsets, dtype), alpha, beta, C, apart, Machine(arch))
     np.testing.assert_allclose(C, right, rtol=1e-5, atol=2e-5)
     return reports
 
@@ -146,6 +156,13 @@ def test_random_products(forced, seed):
         float(random.standard_normal()), SOURCES[random.integers(3)], tuple(map(int, random.integers(0, 5, 3))),
         (np.int32, np.int64)[seed % 2],
     )  # fmt: skip
+
+
+@pytest.mark.sampled(every=4)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_120"])
+def test_other_architectures(forced, arch, kind):
+    check(kind, OFFSETS["uneven"], "TNN", (36, 40, 20), arch=arch)
 
 
 @pytest.mark.parametrize("kind", KINDS)
