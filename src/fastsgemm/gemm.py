@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
@@ -313,10 +313,7 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, s
         return operator.sgemm(request, A, B, alpha, beta, C)
     ordinal = library.device_of(leading)
     if ordinal == HOST:
-        if stream is not None:
-            raise StreamError(
-                "stream= is for device arrays only; a call on host arrays returns when the result is there"
-            )
+        checks.no_stream(stream)
         return host.sgemm(request, A, B, C, alpha, beta, out)
     if library.has_runtime and stream is None and not split:
         primitive = _by_xla()
@@ -325,8 +322,7 @@ def _multiply(request: Request, A: Any, B: Any, C: Any, alpha: Any, beta: Any, s
 
     gpu = opened.get(ordinal)
     if gpu is None:
-        stream_of = partial(library.current_stream, ordinal) if stream is None else partial(streams.handle_of, stream)
-        gpu = first_use.open_device(ordinal, stream_of)
+        gpu = first_use.open_for(library, ordinal, stream)
     switched = gpu.enter()
     try:
         handle = library.current_stream(ordinal) if stream is None else streams.handle_of(stream)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from fastsgemm.call.arrays import HOST, View
 from fastsgemm.call.arrays.library import offsets_meta
 from fastsgemm.call.driver import load
 from fastsgemm.call.grouped import check_offsets, make_grouped_plan, result_shape
-from fastsgemm.errors import ArgumentError, OperandError, ShapeError, StreamError
+from fastsgemm.errors import ArgumentError, OperandError, ShapeError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import Meta
 from fastsgemm.problem import Ragged
@@ -119,10 +118,7 @@ def grouped_mm(
     _refuse_tracing(library, A, B, C, out, offsets)
     ordinal = library.device_of(leading)
     if ordinal == HOST:
-        if stream is not None:
-            raise StreamError(
-                "stream= is for device arrays only; a call on host arrays returns when the result is there"
-            )
+        checks.no_stream(stream)
         return _on_host(A, B, offsets, alpha, C, beta, out)
     return _on_device(library, ordinal, A, B, offsets, alpha, C, beta, out, stream)
 
@@ -165,8 +161,7 @@ def _on_device(
     target = C if out is None else out
     gpu = opened.get(ordinal)
     if gpu is None:
-        stream_of = partial(library.current_stream, ordinal) if stream is None else partial(streams.handle_of, stream)
-        gpu = first_use.open_device(ordinal, stream_of)
+        gpu = first_use.open_for(library, ordinal, stream)
     switched = gpu.enter()
     try:
         handle = library.current_stream(ordinal) if stream is None else streams.handle_of(stream)

@@ -188,7 +188,7 @@ def prepare(
         if check:
             device_info = device_at(device)
             needed = kernels_of(device_info, request, problems, source, bar)
-            missing = sum(not kernel.is_stored(spec, device_info.arch) for spec in needed)
+            missing = sum(kernel.stored(spec, device_info.arch) is None for spec in needed)
             seconds = time.perf_counter() - start
             return Preparation(device_info.name, len(problems), len(needed), missing, False, seconds, checked=True)
         if isinstance(device, str) and not devices.is_present(device.lower()):
@@ -299,10 +299,14 @@ def compiled(
 ) -> Iterator[tuple[KernelSpec, bytes, bool]]:
     """Yield each kernel with its machine code, and whether that was not in the cache."""
     kernels = list(needed)
-    new = {spec: not kernel.is_stored(spec, arch) for spec in kernels}
     bar.begin("compile", len(kernels))
-    for spec, code in compiler.on_all_cores(lambda spec: kernel.cubin(spec, arch, stored), kernels):
-        yield spec, code, new[spec]
+
+    def make(spec: KernelSpec) -> tuple[bytes, bool]:
+        code = kernel.stored(spec, arch)
+        return (kernel.cubin(spec, arch, stored), True) if code is None else (code, False)
+
+    for spec, (code, is_new) in compiler.on_all_cores(make, kernels):
+        yield spec, code, is_new
         bar.step()
 
 

@@ -222,14 +222,14 @@ def test_an_nvrtc_of_another_major_version_compiles_anew(folder, compiled, right
 
 
 def test_a_stored_kernel_needs_no_nvrtc(folder, compiled, right, monkeypatch):
-    assert not compiler.is_stored(TEXT, "naive", "sm_90")
+    assert compiler.stored(TEXT, "naive", "sm_90") is None
     fetch()
 
     def missing():
         raise RuntimeError("libnvrtc.so.13: cannot open shared object file")
 
     monkeypatch.setattr(nvrtc, "nvrtcVersion", missing)
-    assert fetch() == right and compiler.is_stored(TEXT, "naive", "sm_90")
+    assert fetch() == right == compiler.stored(TEXT, "naive", "sm_90")
     missed = rf"naive for sm_80 is not in the kernel cache {folder}. .*fastsgemm\[cu13\].*`fastsgemm prepare`"
     with pytest.raises(NoNvrtcError, match=missed):
         compiler.cubin(TEXT, "naive", "sm_80")

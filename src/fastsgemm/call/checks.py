@@ -17,6 +17,7 @@ from fastsgemm.errors import (
     ScalarError,
     ScalarRangeError,
     ShapeError,
+    StreamError,
 )
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import Meta
@@ -98,6 +99,12 @@ def is_float32(name: str, dtype: DType) -> None:
     """Raise an error if an operand of a call that takes no 16-bit types has one."""
     if dtype:
         raise DTypeError(f"{name} must be float32, got {dtype.numpy_name}")
+
+
+def no_stream(stream: Any) -> None:
+    """Raise an error if a stream is given for host arrays."""
+    if stream is not None:
+        raise StreamError("stream= is for device arrays only; a call on host arrays returns when the result is there")
 
 
 def no_output(beta: float) -> None:

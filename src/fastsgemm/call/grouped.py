@@ -12,8 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fastsgemm.call import arrays, checks, packing
-from fastsgemm.call.epilogue import Epilogue
-from fastsgemm.call.plan import Draft, Plan, Scalar, When, Write
+from fastsgemm.call.plan import Draft, Plan, Scalar, When, Write, beta_read
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceTraits
 from fastsgemm.errors import ShapeError
@@ -25,7 +24,7 @@ from fastsgemm.geometry.variants import Call, Variant
 from fastsgemm.heuristics import database, partial_accumulators
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.jit.source import rung_spec
-from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, Problem, Ragged, Sym
+from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, Problem, Ragged
 from fastsgemm.rungs import find
 
 _RUNG = find("pipelined")
@@ -150,7 +149,6 @@ def _add_launch(
     problem, mean = call.problem, _mean_group(call.problem, ragged, groups)
     config = _config(draft.traits, mean)
     chunk = grid.split(config, problem.K)[1]
-    epilogue = Epilogue(draft, c, call.source, Sym.WHOLE, 1)
     kernel = rung_spec(_RUNG, config, _variant(draft.traits, call, config, ragged))
     draft.add(
         kernel, (_blocks(config, problem, ragged, groups),), config.threads,
@@ -159,7 +157,7 @@ def _add_launch(
             c, call.ldc, np.int32(chunk), 0, np.int32(grid.chain(config, mean.K)),
             GroupedBatch(call.batch, ends, call.source),
         ),
-        writes=(Write(c, ragged is Ragged.K, epilogue.reads),), shared_bytes=config.shared_bytes,
+        writes=(Write(c, ragged is Ragged.K, beta_read(call.source)),), shared_bytes=config.shared_bytes,
     )  # fmt: skip
 
 

@@ -134,6 +134,7 @@ class Tiling(Struct, frozen=True):
     works: int  # tiles of all parts and products that are computed: of a symmetric C, those that meet one triangle
     grid: int  # blocks
     sym: Sym = Sym.WHOLE  # what of C is stored, as the kernel sees it
+    products: int = 1  # of the launch
 
     def split_before(self, before: Sequence[bool]) -> int:
         """Return the constant SPLIT_BEFORE of ``11_fp16x3.cu``, given whether A and B were split before the call."""
@@ -166,7 +167,7 @@ def tiling(
     turn = config.PROMOTE_STAGES if isinstance(config, Fp16x3Config) else config.STEPS // BLOCK_K
     computed = ceil_div(min(part_blocks, k_blocks), turn) * turn
     tile = (config.BN, config.BM) if trans_c else (config.BM, config.BN)
-    return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tile, tiles, works, grid, sym)
+    return Tiling(M, N, k_blocks, part_blocks, computed, parts, trans_c, tile, tiles, works, grid, sym, products)
 
 
 def in_order(config: TileConfig, K: int) -> TileConfig:

@@ -300,7 +300,7 @@ def predicted_us(
     The device computes while it reads, so the longer of the two counts, and a little more where they are about equal.
     """
     M, N, K = problem.M, problem.N, problem.K
-    times, products_together = rates.times, problem.batch if isinstance(tile.config, F16DirectConfig) else 1
+    times = rates.times
     waves = -(-t.works // multiprocessors)
     # What a tile takes besides its steps is above all its store. The parts of a symmetric result are stored once.
     stores = 1 + (times.mirrored if t.sym is Sym.BOTH and t.parts == 1 else 0)
@@ -311,9 +311,8 @@ def predicted_us(
         launch_us, read_tb_s, products = unsplit.launch_us, unsplit.read_tb_s, 1.0
     steps_us = t.computed_blocks * tile.step_us * products
     computing = waves * (steps_us + stores * tile.tile_us)
-    reading = (
-        1e-6 * products_together * blocks_of(K) * (M * geometry.line_bytes(a) + N * geometry.line_bytes(b)) / read_tb_s
-    )
+    read = t.products * blocks_of(K) * (M * geometry.line_bytes(a) + N * geometry.line_bytes(b))
+    reading = 1e-6 * read / read_tb_s
     us = launch_us + float((computing**OVERLAP + reading**OVERLAP) ** (1 / OVERLAP))
     sides = [(M, problem.layout[0] == "T", a), (N, problem.layout[1] == "N", b)]  # lines, whether strided, and type
     sides = [side for side, in_call in zip(sides, split, strict=True) if in_call]
@@ -322,5 +321,5 @@ def predicted_us(
         rate = times.split_columns_tb_s * busy if strided else times.split_rows_tb_s
         us += 1e-6 * 2 * ITEM * (rates.split_halves if dtype else 1.0) * lines * K / rate
     if t.parts > 1:
-        us += 1e-6 * products_together * ITEM * M * N * (t.parts + 1) / times.reduce_tb_s
+        us += 1e-6 * t.products * ITEM * M * N * (t.parts + 1) / times.reduce_tb_s
     return us + (any(split) + (t.parts > 1)) * times.kernel_us

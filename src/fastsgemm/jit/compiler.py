@@ -65,9 +65,9 @@ def cubin(source: str, name: str, arch: str, stored: bool = False) -> bytes:
     return _cached(lambda options: compile_program(source, name, options).cubin, source, name, arch, stored)
 
 
-def is_stored(source: str, name: str, arch: str) -> bool:
-    """Return whether `cubin` finds the machine code in the cache. NVRTC is not needed."""
-    return any(cache.read(key) is not None for key in _keys(source, name, _options(arch)))
+def stored(source: str, name: str, arch: str) -> bytes | None:
+    """Return the machine code that is in the cache, or None. NVRTC is not needed."""
+    return _read_first(_keys(source, name, _options(arch)))
 
 
 def compiled(source: str, name: str, arch: str) -> bytes:
@@ -97,7 +97,7 @@ def _cached(make: Callable[[list[str]], bytes], source: str, name: str, arch: st
     options = _options(arch)
     keys = _keys(source, name, options)
     with _locks.of(keys[0]):
-        code = next((code for key in keys if (code := cache.read(key)) is not None), None)
+        code = _read_first(keys)
         if code is not None:
             log.debug(lambda: f"found {name} for {arch} in the kernel cache")
         else:
@@ -112,6 +112,10 @@ def _cached(make: Callable[[list[str]], bytes], source: str, name: str, arch: st
             cache.write(keys[0], code, stored)
             log.info(lambda: f"compiled {name} for {arch} in {time.monotonic() - began:.2f} s")
     return code
+
+
+def _read_first(keys: Iterable[bytes]) -> bytes | None:
+    return next((code for key in keys if (code := cache.read(key)) is not None), None)
 
 
 def _keys(source: str, name: str, options: list[str]) -> list[bytes]:

@@ -44,9 +44,9 @@ def cubin(spec: KernelSpec, arch: str, stored: bool = False) -> bytes:
     return compiler.cubin(spec.text, spec.name, target(spec.file, arch), stored)
 
 
-def is_stored(spec: KernelSpec, arch: str) -> bool:
-    """Return whether the machine code of a kernel is in the cache."""
-    return compiler.is_stored(spec.text, spec.name, target(spec.file, arch))
+def stored(spec: KernelSpec, arch: str) -> bytes | None:
+    """Return the machine code of a kernel that is in the cache, or None."""
+    return compiler.stored(spec.text, spec.name, target(spec.file, arch))
 
 
 def _load(gpu: Gpu, spec: KernelSpec, shared_bytes: int, code: Callable[[], bytes]) -> Kernel:

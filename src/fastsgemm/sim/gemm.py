@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -114,18 +114,22 @@ def multiply(
     """Compute C <- alpha * A @ B + beta * C, or with beta times the source; return what was launched, in order."""
     machine = machine or Machine()
     operands = (A, B, C) if source is None else (A, B, C, source)
-    metas = [
+    # The same in every run, whatever the host's allocator does, but for A and B at one address.
+    addresses = [16 * x.ctypes.data + misalignment(x) % 16 for x in operands]
+    plan = make_plan(machine.device, request, metas_of(operands), addresses)
+    arrays = dict(zip((Base.A, Base.B, Base.C, Base.SOURCE), operands, strict=False))
+    return run(plan, machine, arrays, float(alpha), float(beta))
+
+
+def metas_of(operands: Iterable[Array]) -> list[Meta]:
+    """Return what a plan needs to know of arrays except their addresses."""
+    return [
         Meta(
             x.shape, tuple(step // x.itemsize for step in x.strides), host_dtype(x) or DType.F32,
             fault=host_fault(x), readonly=not x.flags.writeable,
         )
         for x in operands
     ]  # fmt: skip
-    # The same in every run, whatever the host's allocator does, but for A and B at one address.
-    addresses = [16 * x.ctypes.data + misalignment(x) % 16 for x in operands]
-    plan = make_plan(machine.device, request, metas, addresses)
-    arrays = dict(zip((Base.A, Base.B, Base.C, Base.SOURCE), operands, strict=False))
-    return run(plan, machine, arrays, float(alpha), float(beta))
 
 
 def run(plan: Plan, machine: Machine, arrays: Mapping[Base, NDArray[Any]], alpha: float, beta: float) -> Reports:

@@ -7,13 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsgemm.call.arrays import host_dtype, host_fault
 from fastsgemm.call.arrays.library import offsets_meta
 from fastsgemm.call.grouped import make_grouped_plan
-from fastsgemm.geometry.layout import Meta
 from fastsgemm.geometry.matrix import Base
-from fastsgemm.problem import DType
-from fastsgemm.sim.gemm import Array, Reports, run
+from fastsgemm.sim.gemm import Array, Reports, metas_of, run
 from fastsgemm.sim.global_memory import misalignment
 from fastsgemm.sim.machine import Machine
 
@@ -31,15 +28,8 @@ def grouped_mm(
     """Compute C <- alpha * A @ B + beta * C for each group, or with beta times the source; return what was launched."""
     machine, output = machine or Machine(), "C" if source is None else "out"
     operands = (A, B, C) if source is None else (A, B, C, source)
-    metas = [
-        Meta(
-            x.shape, tuple(step // x.itemsize for step in x.strides), host_dtype(x) or DType.F32,
-            fault=host_fault(x), readonly=not x.flags.writeable,
-        )
-        for x in operands
-    ]  # fmt: skip
     ends = offsets_meta(offsets.dtype, offsets.shape, tuple(step // offsets.itemsize for step in offsets.strides), 0)
-    plan = make_grouped_plan(machine.device, metas, ends, [misalignment(x) % 16 for x in operands], output)
+    plan = make_grouped_plan(machine.device, metas_of(operands), ends, [misalignment(x) % 16 for x in operands], output)
     arrays: dict[Base, NDArray[Any]] = dict(zip((Base.A, Base.B, Base.C, Base.SOURCE), operands, strict=False))
     arrays[Base.OFFSETS] = offsets
     return run(plan, machine, arrays, float(np.float32(alpha)), float(np.float32(beta)))

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import cache
-from typing import TYPE_CHECKING
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 from fastsgemm import device, settings
+from fastsgemm.call import streams
 from fastsgemm.device import LEGACY_STREAM
 from fastsgemm.errors import FastsgemmError
 from fastsgemm.heuristics import database, device_database
 from fastsgemm.progress import warn
 
 if TYPE_CHECKING:
+    from fastsgemm.call.arrays import Library
     from fastsgemm.device import Gpu
 
 WAIT_SECONDS = 60.0  # how long to wait for another process that is tuning a device of the same name
@@ -24,6 +26,13 @@ WAIT_SECONDS = 60.0  # how long to wait for another process that is tuning a dev
 opened: dict[int, Gpu] = {}  # by ordinal: the devices that are ready for calls
 _tuning: set[int] = set()  # ordinals
 _lock = threading.RLock()  # a finaliser may multiply while this thread tunes
+
+
+def open_for(library: Library, ordinal: int, stream: Any) -> Gpu:
+    """Open the device of a call, see `open_device`, on the caller's stream or else on the library's current one."""
+    return open_device(
+        ordinal, partial(library.current_stream, ordinal) if stream is None else partial(streams.handle_of, stream)
+    )
 
 
 def open_device(ordinal: int, stream: Callable[[], int] = lambda: LEGACY_STREAM) -> Gpu:

@@ -5,11 +5,10 @@ attention, is PyTorch's, and must not depend on the batch either.
 """
 
 import statistics
-import time
 from contextlib import nullcontext
 
 import torch
-from harness import TURNS, WARM_UP, turns, wait
+from harness import TURNS, WARM_UP, turns, wall_ms
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import fastsgemm.torch
@@ -80,7 +79,7 @@ def times_of(step, ways, device, seconds):
     for way in ways.values():
         with way():
             step()
-    first_ms = ms_of(step, 1, device)
+    first_ms = wall_ms(step, 1, device)
     repeated = max(1, round(1e3 * seconds / (TURNS * len(ways)) / first_ms))
     times = {name: [] for name in ways}
     for turn in turns(TURNS, list(ways)):
@@ -90,14 +89,5 @@ def times_of(step, ways, device, seconds):
             with ways[name]():
                 for _ in range(WARM_UP):
                     step()
-                times[name].append(ms_of(step, repeated, device))
+                times[name].append(wall_ms(step, repeated, device))
     return {name: statistics.median(each) for name, each in times.items()}
-
-
-def ms_of(step, number, device):
-    wait(device)
-    began = time.perf_counter()
-    for _ in range(number):
-        step()
-    wait(device)
-    return 1e3 * (time.perf_counter() - began) / number

@@ -163,7 +163,7 @@ def _times(steps, device, seconds):
     with products("PyTorch", device):
         for _ in range(WARM_UP):
             steps["PyTorch"]()
-        first_ms = _wall_ms(steps["PyTorch"], 1, device)
+        first_ms = wall_ms(steps["PyTorch"], 1, device)
     repeated = max(1, round(1e3 * seconds / (TURNS * len(PRODUCTS)) / first_ms))
     wall, busy, ahead = ({name: [] for name in PRODUCTS} for _ in range(3))
     for number, turn in enumerate(turns(TURNS)):
@@ -171,7 +171,7 @@ def _times(steps, device, seconds):
             with products(name, device):
                 for _ in range(WARM_UP):
                     steps[name]()
-                wall[name].append(_wall_ms(steps[name], repeated, device))
+                wall[name].append(wall_ms(steps[name], repeated, device))
                 if device == "cuda" and number < DEVICE_TURNS:
                     device_ms, launched_ahead = _device_ms(steps[name], wall[name][-1])
                     busy[name].append(device_ms)
@@ -201,7 +201,7 @@ def limited_by(ms, device_ms, launched_ahead):
     return "device" if launched_ahead else "unknown"
 
 
-def _wall_ms(step, number, device):
+def wall_ms(step, number, device):
     """Return the time of a step, from some steps one after the other."""
     wait(device)
     began = time.perf_counter()
