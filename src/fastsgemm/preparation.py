@@ -299,14 +299,10 @@ def compiled(
 ) -> Iterator[tuple[KernelSpec, bytes, bool]]:
     """Yield each kernel with its machine code, and whether that was not in the cache."""
     kernels = list(needed)
+    new = {spec: kernel.stored(spec, arch) is None for spec in kernels}
     bar.begin("compile", len(kernels))
-
-    def make(spec: KernelSpec) -> tuple[bytes, bool]:
-        code = kernel.stored(spec, arch)
-        return (kernel.cubin(spec, arch, stored), True) if code is None else (code, False)
-
-    for spec, (code, is_new) in compiler.on_all_cores(make, kernels):
-        yield spec, code, is_new
+    for spec, code in compiler.on_all_cores(lambda spec: kernel.cubin(spec, arch, stored), kernels):
+        yield spec, code, new[spec]
         bar.step()
 
 
