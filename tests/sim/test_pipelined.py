@@ -415,8 +415,8 @@ WAYS = [(1, 0, 0), (1, 1, 2), (1, 2, 1), (2, 0, 1), (2, 1, 0), (2, 1, 2), (2, 2,
 # source, those of two stages and those of more. The main loop's stand at another place where fragments are read ahead.
 WAIT = r"(?:stages\.)?\bwait\(\);"
 WAITS = {"fill": (0, 1), "loop, ahead": (2, 4), "loop": (3, 5), "peel": (6, 6)}
-BARRIER = r"__syncthreads\(\);"
-BARRIERS = {"wait": (0, 1), "slices": (2, 3), "ahead": (4,), "end of K": (5,), "store": (6,)}  # the first two are waits
+BARRIER = r"__syncthreads\(\);"  # the first five are of grouped products, the next two are waits
+BARRIERS = {"slices": (7, 8), "ahead": (9,), "end of K": (10,), "store": (11,)}
 
 
 def waits(config):
@@ -448,7 +448,7 @@ def test_no_barrier_and_no_wait_can_be_left_out(slices, what, fragments, spread,
         config = dataclasses.replace(config, BK=16)
     if what == "barriers":
         left_out(config, WAIT, "cp_async_wait_all();", 7, waits(config), monkeypatch)
-        left_out(config, BARRIER, ";", 7, barriers(config), monkeypatch)
+        left_out(config, BARRIER, ";", 12, barriers(config), monkeypatch)
     else:
         left_out(config, WAIT, "__syncthreads();", 7, waits(config), monkeypatch)
 
@@ -468,7 +468,7 @@ def test_nor_with_three_stages(what, fragments, monkeypatch):
     config = dataclasses.replace(SMALL, FRAGMENTS=fragments, CP_ASYNC=2, STAGES=3, SPREAD=2)
     if what == "barriers":
         left_out(config, WAIT, "cp_async_wait_group<1>();", 7, waits(config), monkeypatch)
-        left_out(config, BARRIER, ";", 7, barriers(config), monkeypatch)
+        left_out(config, BARRIER, ";", 12, barriers(config), monkeypatch)
     else:
         left_out(config, WAIT, "__syncthreads();", 7, waits(config), monkeypatch)
 
