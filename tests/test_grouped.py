@@ -7,10 +7,12 @@ from fastsgemm import grouped_mm, sgemm
 from fastsgemm.call import arrays
 from fastsgemm.errors import (
     ArgumentError,
+    DeviceError,
     DeviceMismatchError,
     DTypeError,
     OperandError,
     OverlapError,
+    PrecisionError,
     ScalarError,
     ScalarRangeError,
     ShapeError,
@@ -102,6 +104,16 @@ def test_one_size_needs_no_offsets():
         grouped_mm(A, B[:2])
 
 
+@pytest.mark.parametrize("backend", ["host", "sim"])
+def test_operands_of_16_bits_have_float32_results(kind, backend, monkeypatch):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", backend)
+    A, B, _ = drawn(kind)
+    A, B = A.astype(np.float16), B.astype(np.float16)
+    result = grouped_mm(A, B, ENDS, precision="ieee")
+    assert result.dtype == np.float32
+    close(groups_of(kind, result), groups_of(kind, product(kind, A, B)))
+
+
 def test_the_simulated_device_computes_host_arrays_where_it_is_asked_for(kind, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
     A, B, C = drawn(kind)
@@ -119,7 +131,19 @@ WRONG = {
     "float offsets": (lambda A, B, C: grouped_mm(A, B, ENDS.astype("f")), DTypeError, "offsets must be int32 or int64"),
     "a list": (lambda A, B, C: grouped_mm(A, B, [3, 3, 10]), DTypeError, "must be arrays"),
     "float64": (lambda A, B, C: grouped_mm(A.astype("d"), B, ENDS), DTypeError, "A must be float32, got float64"),
-    "float16": (lambda A, B, C: grouped_mm(A, B.astype("e"), ENDS), DTypeError, "B must be float32, got float16"),
+    "float16": (lambda A, B, C: grouped_mm(A, B.astype("e"), ENDS), DTypeError, "B must be float32, got float16; 16-b"),
+    "float16 out": (
+        lambda A, B, C: grouped_mm(A, B, ENDS, precision="ieee", out=C.astype("e")), DTypeError, "out must be float32"
+    ),
+    "float16 C": (
+        lambda A, B, C: grouped_mm(A, B, ENDS, 1, C.astype("e"), 1, precision="ieee", out=C), DTypeError, "C must be f"
+    ),
+    "precision": (
+        lambda A, B, C: grouped_mm(A, B, ENDS, precision="fp16x3"), PrecisionError, "'ieee' only, got 'fp16x3'"
+    ),
+    "order": (
+        lambda A, B, C: grouped_mm(A, B, ENDS, batch_invariant=True), DeviceError, "set FASTSGEMM_DEVICE=sim"
+    ),
     "C": (lambda A, B, C: grouped_mm(A, B, ENDS, C=C[1:]), ShapeError, r"C must have shape \(12, 5\), got \(11, 5\)"),
     "out": (lambda A, B, C: grouped_mm(A, B, ENDS, out=C[1:]), ShapeError, "out must have shape"),
     "a C that broadcasts": (lambda A, B, C: grouped_mm(A, B, ENDS, 1, C[0], 1, out=C), ShapeError, "C must have shape"),
@@ -186,6 +210,8 @@ class TestOnADevice:
         close(grouped_mm(A, B, others).values, grouped_mm(A.values, B.values, others.values))
         grouped_mm(A, B, on_device(np.zeros(3, np.int32)), C=C)
         assert len(device.prepared) == plans
+        grouped_mm(A, B, others, C=C, batch_invariant=True)
+        assert len(device.prepared) == plans + 1
 
     def test_a_stream_of_its_own(self, device, on_device):
         A, B, C, ends = self.operands(on_device, "rows")

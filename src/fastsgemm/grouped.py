@@ -12,11 +12,12 @@ from fastsgemm.call import arrays, checks, streams
 from fastsgemm.call.arrays import HOST, View
 from fastsgemm.call.arrays.library import offsets_meta
 from fastsgemm.call.driver import load
-from fastsgemm.call.grouped import check_offsets, make_grouped_plan, result_shape
-from fastsgemm.errors import ArgumentError, OperandError, ShapeError
+from fastsgemm.call.grouped import check_offsets, check_types, make_grouped_plan, result_shape
+from fastsgemm.errors import ArgumentError, DeviceError, OperandError, PrecisionError, ShapeError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import Meta
-from fastsgemm.problem import Ragged
+from fastsgemm.problem import DType, Ragged
+from fastsgemm.request import Request, of_call, resolve
 from fastsgemm.tuning import first_use
 from fastsgemm.tuning.first_use import opened
 
@@ -29,6 +30,8 @@ def grouped_mm(
     C: Any = None,
     beta: float = 0.0,
     *,
+    precision: str | None = None,
+    batch_invariant: bool = False,
     out: Any = None,
     stream: Any = None,
 ) -> Any:
@@ -49,14 +52,19 @@ def grouped_mm(
 
     Parameters
     ----------
-    A, B : array, float32
-        As `sgemm` takes them, but not under JAX's tracing. A matrix that has a unit stride is read in place.
+    A, B : array, float32, bfloat16 or float16
+        As `sgemm` takes them, but not under JAX's tracing. A float32 matrix that has a unit stride is read in place.
+        16-bit operands need a `precision` by name, or `batch_invariant`; float32 copies of them are multiplied.
     offsets : array, shape (G,), int32 or int64, optional
         Where each group ends, ascending, at most T. On the device of A; a device's offsets are never read by the host.
     alpha, beta : float
         Rounded to float32. With beta = 0, C is not read; with alpha = 0, A and B are not read.
     C : array, of the shape of the result, float32, optional
         Written in place and returned, unless `out` is given; then beta must not be 0. Without C, beta must be 0.
+    precision : str, optional
+        ``"ieee"``, the default for float32 operands. A batch without offsets may have any precision of `sgemm`.
+    batch_invariant : bool
+        Each element of a group's result has the bits that ``sgemm(..., batch_invariant=True)`` gives it.
     out : array, of the shape of the result, float32, optional
         Written in place of C and returned.
     stream : object with ``__cuda_stream__``, optional
@@ -70,14 +78,16 @@ def grouped_mm(
     Raises
     ------
     DTypeError, ScalarError, StreamError, ArgumentError
-        Subclasses of TypeError. An operand is not a float32 array, or `offsets` are not int32 or int64; alpha or beta
-        is not a real number; `stream` does not have ``__cuda_stream__``; `offsets` are missing, or not needed.
-    ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError
+        Subclasses of TypeError. An operand is not an array of an allowed type, or has 16 bits where no precision is
+        named; `offsets` are not int32 or int64, or are missing; alpha or beta is not a real number; `stream` does not
+        have ``__cuda_stream__``; `batch_invariant` is neither true nor false.
+    ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError, PrecisionError
         Subclasses of ValueError. The shapes do not match; what is written shares memory with another operand or
         itself; the operands are on different devices; an array cannot be read or written as given, or requires grad;
-        beta != 0 without C, or beta = 0 with both C and `out`.
+        beta != 0 without C, or beta = 0 with both C and `out`; the precision is another one.
     DeviceError
-        A subclass of RuntimeError. See `sgemm`.
+        A subclass of RuntimeError. See `sgemm`; or `batch_invariant` is asked for of host arrays without a simulated
+        device.
 
     Notes
     -----
@@ -90,7 +100,7 @@ def grouped_mm(
 
     **Choice of the kernel.** It is rung 9 with the config for groups of the mean size T / G, without split-K. So
     results do not depend on how the groups divide T, except that with ragged k each group sums its own steps. A CUDA
-    graph can be replayed with other offsets.
+    graph can be replayed with other offsets. With `batch_invariant` results do not depend on T and G either.
 
     **Host arrays** are multiplied by NumPy, group by group, or on a simulated device with ``FASTSGEMM_DEVICE=sim``.
 
@@ -106,7 +116,8 @@ def grouped_mm(
            [2.]], dtype=float32)
     """
     if offsets is None:
-        return _of_one_size(A, B, alpha, C, beta, out, stream)
+        return _of_one_size(A, B, alpha, C, beta, precision, batch_invariant, out, stream)
+    request = of_call(_resolved(precision, batch_invariant), output="C" if out is None else "out")
     alpha, beta = checks.scalar("alpha", alpha), checks.scalar("beta", beta)
     if C is None:
         checks.no_output(beta)
@@ -119,11 +130,25 @@ def grouped_mm(
     ordinal = library.device_of(leading)
     if ordinal == HOST:
         checks.no_stream(stream)
-        return _on_host(A, B, offsets, alpha, C, beta, out)
-    return _on_device(library, ordinal, A, B, offsets, alpha, C, beta, out, stream)
+        return _on_host(request, A, B, offsets, alpha, C, beta, out)
+    return _on_device(request, library, ordinal, A, B, offsets, alpha, C, beta, out, stream)
 
 
-def _of_one_size(A: Any, B: Any, alpha: float, C: Any, beta: float, out: Any, stream: Any) -> Any:
+def _resolved(precision: str | None, batch_invariant: bool) -> Request:
+    """Return the request of a product with offsets, of which rung 9 computes all groups."""
+    request = resolve(None, None, precision, batch_invariant)
+    if request.tensor_cores:
+        raise PrecisionError(
+            f"grouped_mm with offsets= has precision 'ieee' only, got {precision!r}; call sgemm for each group, or "
+            "pass groups of one size as a batch without offsets"
+        )
+    return request
+
+
+def _of_one_size(
+    A: Any, B: Any, alpha: float, C: Any, beta: float, precision: str | None, batch_invariant: bool, out: Any,
+    stream: Any,
+) -> Any:  # fmt: skip
     """Compute a batch, whose products need no offsets."""
     from fastsgemm.gemm import sgemm
 
@@ -135,7 +160,9 @@ def _of_one_size(A: Any, B: Any, alpha: float, C: Any, beta: float, out: Any, st
         )
     if A.shape[0] != B.shape[0]:
         raise ShapeError(f"A and B must have as many matrices, got {A.shape[0]} and {B.shape[0]}")
-    return sgemm(A, B, alpha, beta, C, out=out, stream=stream)
+    return sgemm(
+        A, B, alpha, beta, C, precision=precision, batch_invariant=batch_invariant, out=out, stream=stream
+    )  # fmt: skip
 
 
 def _refuse_tracing(library: arrays.Library, *operands: Any) -> None:
@@ -154,8 +181,8 @@ def _refuse_tracing(library: arrays.Library, *operands: Any) -> None:
 
 
 def _on_device(
-    library: arrays.Library, ordinal: int, A: Any, B: Any, offsets: Any, alpha: float, C: Any, beta: float, out: Any,
-    stream: Any,
+    request: Request, library: arrays.Library, ordinal: int, A: Any, B: Any, offsets: Any, alpha: float, C: Any,
+    beta: float, out: Any, stream: Any,
 ) -> Any:  # fmt: skip
     """Compute it on the device of the array that is written, or of A."""
     target = C if out is None else out
@@ -184,7 +211,7 @@ def _on_device(
         operands, result, in_use = arrays.read(library, A, B, C, out, gpu, handle, in_order, new_shape)
         if not at_home:
             in_use += [*kept, offsets]
-        _launch(gpu, handle, operands, (place, ends), alpha, beta, "C" if out is None else "out")
+        _launch(gpu, handle, request, operands, (place, ends), alpha, beta)
         if in_use:
             gpu.keep_alive(handle, in_use)
         if result is not target:
@@ -201,35 +228,39 @@ def _place(ordinal: int) -> str:
 
 
 def _launch(
-    gpu: device.Gpu, handle: int, operands: list[View], offsets: View, alpha: float, beta: float, output: str
+    gpu: device.Gpu, handle: int, request: Request, operands: list[View], offsets: View, alpha: float, beta: float
 ) -> None:
     """Launch the plan of these operands and offsets: that of an earlier call like it, or a new one."""
     addresses, metas = zip(*operands, strict=True)
     place, ends = offsets
-    key = ("grouped", metas, ends, *[address & 15 for address in addresses])
-    loaded = load(gpu, key, lambda: make_grouped_plan(gpu, metas, ends, addresses, output))
+    key = ("grouped", request, metas, ends, *[address & 15 for address in addresses])
+    loaded = load(gpu, key, lambda: make_grouped_plan(gpu, request, metas, ends, addresses))
     a, b, c, *source = addresses
     of_source = source[0] if source else 0
     if not loaded.apart(a, b, c, of_source):
-        checks.overlap(operands, output)
+        checks.overlap(operands, request.output)
     of_c, of_ends = ((tuple(each.shape), tuple(each.strides)) for each in (metas[2], ends))
     (first, last), (low, high) = layout.byte_range(*of_c), layout.byte_range(*of_ends)
     if first - high < place - c < last - low:
-        checks.apart("offsets", layout.overlap(place - c, *of_c, *of_ends), output)
+        checks.apart("offsets", layout.overlap(place - c, *of_c, *of_ends), request.output)
     loaded.launch(handle, (a, b, c, place, 0, of_source), alpha, beta)
 
 
-def _on_host(A: Any, B: Any, offsets: Any, alpha: float, C: Any, beta: float, out: Any) -> Any:
+def _on_host(request: Request, A: Any, B: Any, offsets: Any, alpha: float, C: Any, beta: float, out: Any) -> Any:
     """Compute it for arrays in host memory, by NumPy or on the simulated device."""
-    output = "C" if out is None else "out"
-    target = C if out is None else out
+    output, target = request.output, C if out is None else out
+    simulated = device.host_backend() == "sim"
+    if request.batch_invariant and not simulated:
+        raise DeviceError(
+            "batch_invariant=True asks for a kernel, and NumPy multiplies groups of host arrays: pass arrays on a "
+            "device, or set FASTSGEMM_DEVICE=sim to simulate one"
+        )
     library = arrays.library(A if target is None else target)
     a, b = host.read(A, "A"), host.read(B, "B")
     c = None if C is None else host.read(C, "C")
     d = None if target is None else host.read(target, output)
-    for name, x in (("A", a), ("B", b), (output, d), ("C", c)):
-        if x is not None:
-            checks.is_float32(name, arrays.host_dtype(x))  # type: ignore[arg-type]  # read has refused others
+    dtypes = [DType.F32 if x is None else arrays.host_dtype(x) for x in (a, b, d, c)]
+    check_types(request, dtypes)  # type: ignore[arg-type]  # read has refused others
     ends = _host_offsets(offsets)
     ragged, shape = result_shape(a.shape, b.shape, len(ends))
     for name, x in ((output, d), ("C", c)):
@@ -247,11 +278,12 @@ def _on_host(A: Any, B: Any, offsets: Any, alpha: float, C: Any, beta: float, ou
                 checks.apart(name, layout.shares_memory(d, x), output)
         result, in_place = d, True
     source = None if c is None or _same(c, d) else c
-    if device.host_backend() == "sim":
+    if simulated:
         from fastsgemm.sim import grouped
 
-        grouped.grouped_mm(a, b, ends, alpha, beta, result, source)
+        grouped.grouped_mm(a, b, ends, alpha, beta, result, source, request=request)
     else:
+        a, b = host.as_float32(a), host.as_float32(b)
         _by_numpy(ragged, a, b, ends, alpha, beta, result, result if source is None else source)
     if not in_place:
         return library.from_numpy(result, A if target is None else target)

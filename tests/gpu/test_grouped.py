@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fastsgemm import grouped_mm
+from fastsgemm import grouped_mm, sgemm
 from fastsgemm.errors import DTypeError, OperandError
 
 pytestmark = pytest.mark.gpu
@@ -130,6 +130,25 @@ def test_a_first_call_can_be_captured_and_makes_a_new_result(torch, kind):
     graph.replay()
     torch.cuda.synchronize()
     check(result, expected(kind, A, B, ends, extent, 1.0, 0.0, torch.zeros_like(C)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_order_gives_the_bits_of_sgemm(torch, kind, name, dtype):
+    groups, extent, *others = SIZES[name]
+    A, B, C = (torch.randn(shape, device="cuda") for shape in shapes(kind, groups, extent, *others))
+    A, ends = A.to(getattr(torch, dtype)), uneven(groups, extent, seed=groups)
+    C = grouped_mm(A, B, torch.tensor(ends, device="cuda"), batch_invariant=True)
+    for g, (begin, end) in enumerate(parts(ends, extent)[:40]):
+        if kind == "rows":
+            found, a, b = C[begin:end], A[begin:end], B[g]
+        elif kind == "columns":
+            found, a, b = C[:, begin:end], A[g], B[:, begin:end]
+        else:
+            found, a, b = C[g], A[:, begin:end], B[begin:end]
+        alone = sgemm(a, b, batch_invariant=True)
+        assert (found.contiguous().view(torch.int32) == alone.view(torch.int32)).all(), g
 
 
 @pytest.mark.parametrize("kind", KINDS)

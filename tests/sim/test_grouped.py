@@ -7,10 +7,12 @@ import pytest
 
 from fastsgemm import PipelinedConfig, rungs
 from fastsgemm.call import grouped as plans
-from fastsgemm.geometry import grid
 from fastsgemm.geometry.layout import Meta, row_major
 from fastsgemm.heuristics.selection import GIVEN, Selection
+from fastsgemm.problem import Ragged
+from fastsgemm.request import PLAIN, resolve
 from fastsgemm.sim import Machine
+from fastsgemm.sim.gemm import multiply
 from fastsgemm.sim.grouped import grouped_mm
 
 SMALL = PipelinedConfig(32, 32, 8, 4, 4, 16, 32, 1)
@@ -18,7 +20,6 @@ CONFIGS = {
     "small": SMALL,
     "slices": PipelinedConfig(16, 32, 16, 2, 4, 16, 16, 1, SLICED_K=2),
     "chains": SMALL.replace(PARTIAL_ACCUMULATORS=2),
-    "split-K": SMALL.replace(SPLIT_K=2),  # which is left out
     "four stages": SMALL.replace(CP_ASYNC=3, STAGES=4),
     "low tiles": PipelinedConfig(8, 64, 8, 1, 8, 8, 32, 1),
 }
@@ -45,7 +46,7 @@ def forced(monkeypatch):
     """Return a function that lets products be computed with this config."""
 
     def force(config):
-        monkeypatch.setattr(plans, "choose_config", lambda *_: Selection(rungs.find("pipelined"), config, GIVEN))
+        monkeypatch.setattr(plans, "choose_grouped", lambda *_: Selection(rungs.find("pipelined"), config, GIVEN))
 
     force(SMALL)
     return force
@@ -246,20 +247,53 @@ def test_there_are_as_many_blocks_as_the_worst_offsets_need(forced):
 
 def test_the_choice_is_for_the_mean_group(monkeypatch):
     asked = []
-    real = plans.choose_config
-    monkeypatch.setattr(plans, "choose_config", lambda *given: asked.append(given) or real(*given))
+    real = plans.choose_grouped
+    monkeypatch.setattr(plans, "choose_grouped", lambda *given: asked.append(given) or real(*given))
     check("rows", [30, 30, 80], sizes=(0, 32, 8))
     check("k", [30, 30, 80], sizes=(12, 32, 0))
-    problems = [problem for _, rung, problem in asked if rung.name == "pipelined"]
-    assert [(p.M, p.N, p.K, p.batch) for p in problems] == [(27, 32, 8, 3), (12, 32, 27, 3)]
+    check("columns", [30, 30, 80], "NNT", sizes=(12, 0, 8))  # computed as rows of the transposed product
+    expected = [(27, 32, 8, 3, Ragged.ROWS), (12, 32, 27, 3, Ragged.K), (27, 12, 8, 3, Ragged.ROWS)]
+    assert [(p.M, p.N, p.K, p.batch, ragged) for _, p, ragged, _ in asked] == expected
 
 
-def test_long_sums_have_several_chains(forced):
+def test_long_sums_have_several_chains():
     """Those of the mean group: with ragged k, a longer group has more chains of the same length."""
     device, ends = Machine("sm_90").device, Meta((3,), (1,))
-    rows, long_k = ((64, 1100), (3, 1100, 64), (64, 64)), ((64, 3300), (3300, 64), (3, 64, 64))
+    rows = (3000, 1100), (3, 1100, 1000), (3000, 1000)
+    long_k = (1000, 3300), (3300, 1000), (3, 1000, 1000)
     for given in (rows, long_k):
         metas = [Meta(shape, row_major(shape)) for shape in given]
-        [launch] = plans.make_grouped_plan(device, metas, ends, (0, 16, 32)).launches
+        [launch] = plans.make_grouped_plan(device, PLAIN, metas, ends, (0, 16, 32)).launches
         assert dict(launch.kernel.constants)["CHAINS"] == 1
-        assert launch.arguments[13] == grid.chain(SMALL.replace(PARTIAL_ACCUMULATORS=3), 1100)
+        assert 1100 / 3 <= launch.arguments[13] <= 512  # the steps of a chain
+
+
+@pytest.mark.parametrize("halves", [(), (0,), (0, 1)], ids=["float32", "A of 16 bits", "both"])
+@pytest.mark.sampled(every=5)
+@pytest.mark.parametrize("depth", [60, 2100])
+@pytest.mark.parametrize("layout", ["NNN", "TTT", "NTT"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_order_gives_the_bits_of_sgemm(kind, layout, depth, halves):
+    """Whatever the groups are, and the config, which depends on their number."""
+    random, offsets = np.random.default_rng(4), [3, 20, 20, 57]
+    if kind == "k":
+        offsets, extent = [offset * depth // 60 for offset in offsets], depth
+        sizes = (19, extent), (extent, 21), (4, 19, 21)
+    else:
+        sizes = shapes(kind, 19, 21, depth, 4)
+    A, B, C = (matrix(random, *shape, order=order) for shape, order in zip(sizes, layout, strict=True))
+    A, B = (x.astype(np.float16) if side in halves else x for side, x in enumerate((A, B)))
+    request = resolve(batch_invariant=True)
+    C[...] = np.nan
+    grouped_mm(A, B, np.array(offsets), 1.5, 0.0, C, request=request)
+    for g, (begin, end) in enumerate(parts(offsets, depth if kind == "k" else EXTENT)):
+        rows = slice(begin, end)
+        a, b, c = {
+            "rows": (A[rows], B[g], C[rows]),
+            "k": (A[:, rows], B[rows], C[g]),
+            "columns": (A[g], B[:, rows], C[:, rows]),
+        }[kind]
+        alone = np.zeros(c.shape, np.float32)
+        if alone.size:
+            multiply(request, a, b, alone, 1.5, 0.0)
+        assert (c.view(np.uint32) == alone.view(np.uint32)).all(), g

@@ -13,21 +13,21 @@ from msgspec.structs import replace
 
 from fastsgemm.call import arrays, checks, packing
 from fastsgemm.call.plan import Draft, Plan, Scalar, When, Write, beta_read
-from fastsgemm.config import PipelinedConfig
-from fastsgemm.device import DeviceTraits
+from fastsgemm.config import SEGMENT, PipelinedConfig
+from fastsgemm.device import DeviceTraits, info_of
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import GroupedBatch
-from fastsgemm.geometry.layout import ITEM, Meta
+from fastsgemm.geometry.layout import Meta
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.geometry.variants import Call, Variant
-from fastsgemm.heuristics import database, partial_accumulators
-from fastsgemm.heuristics.choice import choose_config
+from fastsgemm.heuristics import database
+from fastsgemm.heuristics.choice import choose_grouped
+from fastsgemm.heuristics.selection import Selection
 from fastsgemm.jit.source import rung_spec
-from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, Problem, Ragged
-from fastsgemm.rungs import find
+from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, DType, Problem, Ragged
+from fastsgemm.request import Request
 
-_RUNG = find("pipelined")
 _KINDS = {(2, 3): Ragged.ROWS, (2, 2): Ragged.K, (3, 2): Ragged.COLUMNS}  # by the dimensions of A and of B
 NAMES = ("A", "B", "C", "S")  # of the operands, for the counts of the simulated device
 
@@ -60,13 +60,13 @@ def result_shape(a: Sequence[int], b: Sequence[int], groups: int) -> tuple[Ragge
 
 
 def make_grouped_plan(
-    traits: DeviceTraits, metas: Sequence[Meta], ends: Meta, addresses: Sequence[int], output: str = "C"
+    traits: DeviceTraits, request: Request, metas: Sequence[Meta], ends: Meta, addresses: Sequence[int]
 ) -> Plan:
     """Return what a grouped product launches on a device with these traits.
 
-    `metas` and `addresses` are those of A, B, what is written, which the caller calls `output`, and, if that is another
-    array, C. `ends` is the vector of offsets, in 32-bit words. The plan is for all addresses that are the same modulo
-    16 bytes; the ends lie at `Base.OFFSETS`.
+    `metas` and `addresses` are those of A, B, what is written and, if that is another array, C. `ends` is the vector of
+    offsets, in 32-bit words. The plan is for all addresses that are the same modulo 16 bytes; the ends lie at
+    `Base.OFFSETS`.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def make_grouped_plan(
     ConfigError
         The database has no config that is legal on this device.
     """
-    _check(metas, ends, addresses, output)
+    _check(request, metas, ends, addresses)
     groups = ends.shape[0]
     ragged, _ = result_shape(metas[0].shape, metas[1].shape, groups)
     bases = (Base.A, Base.B, Base.C, Base.SOURCE)
@@ -86,13 +86,13 @@ def make_grouped_plan(
     draft = Draft(traits)
     if 0 not in operands[2].shape and groups:
         offsets = Matrix(Address(Base.OFFSETS), tuple(ends.shape), tuple(ends.strides), 0, "offsets")
-        _add_packed(draft, ragged, offsets, *operands)
+        _add_packed(draft, request.batch_invariant, ragged, offsets, *operands)
     return draft.plan(operands[0].shape[-1], operands)
 
 
-def _check(metas: Sequence[Meta], ends: Meta, addresses: Sequence[int], output: str) -> None:
+def _check(request: Request, metas: Sequence[Meta], ends: Meta, addresses: Sequence[int]) -> None:
     """Refuse operands that cannot be computed with."""
-    operands = list(zip(("A", "B", output, "C"), metas, strict=False))
+    operands = list(zip(("A", "B", request.output, "C"), metas, strict=False))
     named = [*operands, ("offsets", ends)]
     for name, meta in named:
         if meta.fault is not None:
@@ -105,12 +105,24 @@ def _check(metas: Sequence[Meta], ends: Meta, addresses: Sequence[int], output: 
     for name, meta in operands[2:]:
         checks.exact_shape(name, meta.shape, shape)
     written = metas[2]
-    checks.output(tuple(written.shape), tuple(written.strides), readonly=written.readonly, name=output)
+    checks.output(tuple(written.shape), tuple(written.strides), readonly=written.readonly, name=request.output)
+    check_types(request, [meta.dtype for meta in metas])
     for (name, meta), address in zip(operands, addresses, strict=True):
-        checks.is_float32(name, meta.dtype)
-        fault = arrays.misaligned(address, meta.shape, tuple(ITEM * step for step in meta.strides))
+        item = meta.dtype.item
+        fault = arrays.misaligned(address, meta.shape, tuple(item * step for step in meta.strides), item)
         if fault is not None:
             raise fault(name)
+
+
+def check_types(request: Request, dtypes: Sequence[DType]) -> None:
+    """Refuse a C or `out` of 16 bits, and operands of 16 bits in a call that names no precision.
+
+    `dtypes` are of A, B, what is written and, if that is another array, C.
+    """
+    for name, dtype in zip((request.output, "C"), dtypes[2:], strict=False):
+        checks.is_float32(name, dtype)
+    if any(dtypes):
+        checks.types(request, dtypes)
 
 
 def check_offsets(shape: Sequence[int]) -> None:
@@ -120,22 +132,30 @@ def check_offsets(shape: Sequence[int]) -> None:
 
 
 def _add_packed(
-    draft: Draft, ragged: Ragged, ends: Matrix, a: Matrix, b: Matrix, written: Matrix, source: Matrix | None = None
-) -> None:
-    """Add the launch of all groups and, for operands without a unit stride, those that copy them."""
-    a, b = (x if x.stored is not None else packing.add_packed(draft, x) for x in (a, b))
+    draft: Draft, in_order: bool, ragged: Ragged, ends: Matrix, a: Matrix, b: Matrix, written: Matrix,
+    source: Matrix | None = None,
+) -> None:  # fmt: skip
+    """Add the launch of all groups and, for operands of 16 bits or without a unit stride, those that copy them."""
+    a, b = (_readable(draft, x) for x in (a, b))
     c = written
     if written.stored is None:
         c = packing.reserve(draft, written)
         # Rows or columns beyond the last group stay what they are.
         packing.add_copy(draft, written, c, When.BETA if ragged is Ragged.K else When.ALWAYS)
-    _add_launch(draft, ragged, ends, a, b, c, source)
+    _add_launch(draft, in_order, ragged, ends, a, b, c, source)
     if c is not written:
         packing.add_copy(draft, c, written)
 
 
+def _readable(draft: Draft, operand: Matrix) -> Matrix:
+    """Return an operand as rung 9 reads it: float32 with a unit stride, itself or a copy."""
+    if operand.dtype:
+        return packing.add_cast(draft, operand, When.READS)
+    return operand if operand.stored is not None else packing.add_packed(draft, operand)
+
+
 def _add_launch(
-    draft: Draft, ragged: Ragged, ends: Matrix, a: Matrix, b: Matrix, c: Matrix, source: Matrix | None
+    draft: Draft, in_order: bool, ragged: Ragged, ends: Matrix, a: Matrix, b: Matrix, c: Matrix, source: Matrix | None
 ) -> None:
     """Add the launch of all groups, of operands with a unit stride. A source has any strides."""
     groups = ends.shape[0]
@@ -146,10 +166,12 @@ def _add_launch(
     )  # fmt: skip
     if call.swap_ab:  # a kernel writes rows, so it computes C^T = B^T A^T
         ragged, a, b, c = ragged.transposed, b, a, c.transposed
-    problem, mean = call.problem, _mean_group(call.problem, ragged, groups)
-    config = _config(draft.traits, mean)
+    problem, mean = call.problem, mean_group(call.problem, ragged, groups, in_order)
+    choice = choose_grouped(info_of(draft.traits), mean, ragged, in_order)
+    config = choice.config
+    assert isinstance(config, PipelinedConfig)
     chunk = grid.split(config, problem.K)[1]
-    kernel = rung_spec(_RUNG, config, _variant(draft.traits, call, config, ragged))
+    kernel = rung_spec(choice.rung, config, _variant(draft.traits, call, choice, ragged))
     draft.add(
         kernel, (_blocks(config, problem, ragged, groups),), config.threads,
         (
@@ -166,26 +188,19 @@ def _of_each_group(x: Matrix, groups: int) -> Matrix:
     return x if len(x.shape) == 3 else x.as_strided((groups, *x.shape), (0, *x.strides))
 
 
-def _mean_group(problem: Problem, ragged: Ragged, groups: int) -> Problem:
-    """Return the products of all groups as if they had one size."""
+def mean_group(problem: Problem, ragged: Ragged, groups: int, in_order: bool) -> Problem:
+    """Return the products of all groups as if they had one size, for which the config is chosen."""
     name = {Ragged.ROWS: "M", Ragged.COLUMNS: "N", Ragged.K: "K"}[ragged]
-    extents = {each: getattr(problem, each) for each in "MNK"}
+    extents = {each: max(1, getattr(problem, each)) for each in "MNK"}
     extents[name] = -(-extents[name] // groups)
-    return Problem(**{each: max(1, extent) for each, extent in extents.items()}, layout=problem.layout,
-                   batch=min(groups, MAX_BATCH))  # fmt: skip
+    if in_order and ragged is Ragged.K:  # a group may have more steps than the mean: room for the sums of segments
+        extents["K"] = max(extents["K"], SEGMENT + 1)
+    return Problem(**extents, layout=problem.layout, batch=min(groups, MAX_BATCH))
 
 
-def _config(traits: DeviceTraits, mean: Problem) -> PipelinedConfig:
-    """Return the config for groups of this mean size: without split-K, because no part of K is known here."""
-    config = choose_config(traits, _RUNG, mean).config.replace(SPLIT_K=1)
-    config = partial_accumulators.shortened(config, mean.K, traits.shared_limit)
-    assert isinstance(config, PipelinedConfig)
-    return config
-
-
-def _variant(traits: DeviceTraits, call: Call, config: PipelinedConfig, ragged: Ragged) -> Variant:
+def _variant(traits: DeviceTraits, call: Call, choice: Selection, ragged: Ragged) -> Variant:
     """Return the variant of the kernel: a group may be smaller than a tile, and begin at any element of a line."""
-    variant = variants.variant_for(_RUNG, call, config, database.fitted(traits.arch).peeled_tiles)
+    variant = variants.variant_for(choice.rung, call, choice.config, database.fitted(traits.arch).peeled_tiles)
     lines_of_a = variant.trans_a == (ragged is Ragged.ROWS)  # whether groups divide the lines of A
     lines_of_b = variant.trans_b == (ragged is Ragged.K)
     vec_a = 1 if ragged is not Ragged.COLUMNS and lines_of_a else variant.vec_a

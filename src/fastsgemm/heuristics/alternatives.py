@@ -22,7 +22,7 @@ from fastsgemm.heuristics.device_database import DeviceDatabase
 from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.products import Product
 from fastsgemm.heuristics.selection import EXACT, NEAREST, NOTHING, Choice, Packed, Selection, comparable
-from fastsgemm.problem import Problem
+from fastsgemm.problem import Problem, Ragged
 from fastsgemm.request import Request
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
@@ -128,9 +128,12 @@ class Search:
         narrow = SKINNY.suits(problem.M, problem.N) and not any(packed) and not problem.symmetric
         return Product(problem, narrow)
 
-    def pick(self, problem: Problem) -> Selection:
-        """Return the config of one problem, whole and with operands as they lie; see `picks`."""
-        return self.picks([self.product(problem)])[0]
+    def pick(self, problem: Problem, ragged: Ragged = Ragged.NOTHING) -> Selection:
+        """Return the config of one problem, whole and with operands as they lie; see `picks`.
+
+        With something `ragged`, the problem is the mean of groups.
+        """
+        return self.picks([self.product(problem)._replace(ragged=ragged)])[0]
 
     def picks(self, products: Sequence[Product]) -> list[Selection]:
         """Return the config of each product: its record, else the least predicted time, else the nearest record."""
@@ -165,6 +168,8 @@ class Search:
     def _exact(self, product: Product) -> Selection | None:
         """Return the record of a problem, of several the quickest, unless it shares out a sum of few steps."""
         problem, best = product.problem, None
+        if product.ragged:
+            return None
         for rung in self._rungs(product):
             record = self._data.of(rung, self._in_order).exact(problem)
             if record is None or partial_accumulators.splits_few(rung, record.config, problem):
@@ -183,9 +188,10 @@ class Search:
             if self._in_order:
                 faced = with_swap_ab(rung, problem)
                 few = grid.tiles(config, faced) * problem.batch < self._multiprocessors
-                config = config if rung.narrow else config.replace(SPLIT_K=2 if few else 1)
+                config = config if rung.narrow else config.replace(SPLIT_K=2 if few and not product.ragged else 1)
                 config = rungs.in_order(config, problem.K)
             else:
+                config = config.replace(SPLIT_K=1) if product.ragged else config
                 config = partial_accumulators.shortened(config, problem.K, self._data.device.shared_limit)
             picks.append(Selection(rung, config, NEAREST, record))
         whole = [

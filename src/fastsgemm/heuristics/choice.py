@@ -14,15 +14,25 @@ from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import DIMENSIONS
 from fastsgemm.geometry.matrix import Operand
 from fastsgemm.heuristics import conversion, fp16x3
-from fastsgemm.heuristics.alternatives import SKINNY, Search
+from fastsgemm.heuristics.alternatives import READER, SKINNY, Search
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.device_database import device_database
 from fastsgemm.heuristics.selection import EXACT, GIVEN, NEAREST, PREDICTED, UNPACKED, Choice, Selection, comparable
-from fastsgemm.problem import Problem
+from fastsgemm.problem import Problem, Ragged
 from fastsgemm.request import Request
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
-__all__ = ["EXACT", "GIVEN", "NEAREST", "PREDICTED", "Choice", "alternatives", "choose", "choose_config"]
+__all__ = [
+    "EXACT",
+    "GIVEN",
+    "NEAREST",
+    "PREDICTED",
+    "Choice",
+    "alternatives",
+    "choose",
+    "choose_config",
+    "choose_grouped",
+]
 
 
 def choose(
@@ -94,6 +104,18 @@ def choose_config(device: DeviceTraits, rung: Rung | None, problem: Problem, onl
 def _choose_config(device: DeviceInfo, rung: Rung | None, problem: Problem, only: str | None) -> Selection:
     request = Request(rung, batch_invariant=rung is SKINNY_IN_ORDER)
     return Search(device_database(device, only), request).pick(problem)
+
+
+@cached
+def choose_grouped(device: DeviceInfo, mean: Problem, ragged: Ragged, in_order: bool) -> Selection:
+    """Return the config of groups whose mean this problem is; `in_order`, their sums have the one order.
+
+    Raises
+    ------
+    ConfigError
+        The database has no config that is legal on this device.
+    """
+    return Search(device_database(device), Request(READER, batch_invariant=in_order)).pick(mean, ragged)
 
 
 @cached

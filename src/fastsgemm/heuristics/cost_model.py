@@ -36,7 +36,7 @@ from fastsgemm.heuristics.curve_problems import SPARSE, STACKED
 from fastsgemm.heuristics.fitted import Fitted
 from fastsgemm.heuristics.products import Features, Product, numbers
 from fastsgemm.heuristics.selection import PREDICTED, Selection
-from fastsgemm.problem import Problem
+from fastsgemm.problem import Problem, Ragged
 
 # Two predicted times that differ by less are equal: the model errs more than that.
 CLOSE = 1.02
@@ -195,7 +195,10 @@ class CostModel:
         return self.predict([Product(problem, True)], accumulators=False).options()
 
     def predict(self, products: Sequence[Product], accumulators: bool = True) -> Table:
-        """Return the times of all configs on some products, if `accumulators` with the partial ones they need."""
+        """Return the times of all configs on some products, if `accumulators` with the partial ones they need.
+
+        The same is ragged in all of them.
+        """
         features = [numbers(product.problem) for product in products]
         rows = self._rows(features)
         o, p = self._first[rows], features[0]
@@ -210,8 +213,10 @@ class CostModel:
             tiles = np.minimum(tiles, MAX_BLOCKS + 1.0)
         steps, depth, parts = self._depth(features, p, o, rows)
         bent = np.minimum(depth, o.bend)
-        if min(feature.least for feature in features) < self._largest:  # copies check bounds where a tile exceeds C
-            guard = np.where((tall > p.M) | (wide > p.N), o.guard, 1.0)
+        grouped = products[0].ragged is not Ragged.NOTHING
+        # Copies check bounds where a tile exceeds C, or may exceed a group's.
+        if grouped or min(feature.least for feature in features) < self._largest:
+            guard = np.where((tall > p.M) | (wide > p.N) | grouped, o.guard, 1.0)
             depth, bent = depth * guard, bent * guard
         blocks = tiles if rows == 1 else tiles * parts
         waves = np.ceil(blocks / o.wave)
@@ -270,8 +275,14 @@ class CostModel:
         tall, wide = o.BM, o.BN
         if self._any_narrow:
             tall, wide = tall + p.swap * o.more_rows, wide + p.swap * o.more_columns
-        tiles: Floats = np.ceil(p.M / tall) * np.ceil(p.N / wide) * p.batch
-        for plane, (problem, _) in enumerate(products):
+        rows, columns = np.ceil(p.M / tall), np.ceil(p.N / wide)
+        ragged = products[0].ragged  # the last tile of a group is half full in the mean
+        if ragged is Ragged.ROWS:
+            rows = p.M / tall + 0.5
+        elif ragged is Ragged.COLUMNS:
+            columns = p.N / wide + 0.5
+        tiles: Floats = rows * columns * p.batch
+        for plane, (problem, *_) in enumerate(products):
             if problem.symmetric:
                 sides = zip(*self.tile, strict=True)
                 tiles.reshape(len(products), -1, len(self.fits))[plane] = [
@@ -300,10 +311,12 @@ class CostModel:
     def _without(self, products: Sequence[Product], ms: Floats) -> Floats:
         """Return the times with what single products rule out set to infinity.
 
-        That are the rungs for few rows where a product has many; and the options that share out a sum of few steps,
-        unless a product has no other.
+        That are several parts of K of groups; the rungs for few rows where a product has many; and the options that
+        share out a sum of few steps, unless a product has no other.
         """
         for plane, product in enumerate(products):
+            if product.ragged:
+                ms[plane, 1:] = np.inf
             if self._any_narrow and not product.narrow:
                 ms[plane, :, self._narrow] = np.inf
             if self._in_order:  # one segment is a part, which needs no shared memory for the sums of several

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fastsgemm.heuristics import partial_accumulators
 from fastsgemm.heuristics.curve_arrays import KINDS, STORES
 from fastsgemm.heuristics.curve_problems import TRANSACTION
-from fastsgemm.problem import Problem
+from fastsgemm.problem import Problem, Ragged
 
 
 class Product(NamedTuple):
@@ -16,6 +16,8 @@ class Product(NamedTuple):
     # As the caller passes it. Of a symmetric one, the tiles that meet one triangle are computed and stored twice.
     problem: Problem
     narrow: bool = False  # whether the rungs for few rows may compute it
+    # Of groups whose mean the problem is, what is ragged: K is then in one part, and copies check all bounds.
+    ragged: Ragged = Ragged.NOTHING
 
 
 class Features(NamedTuple):
