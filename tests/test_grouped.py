@@ -139,7 +139,7 @@ WRONG = {
         lambda A, B, C: grouped_mm(A, B, ENDS, 1, C.astype("e"), 1, precision="ieee", out=C), DTypeError, "C must be f"
     ),
     "precision": (
-        lambda A, B, C: grouped_mm(A, B, ENDS, precision="fp16x3"), PrecisionError, "'ieee' only, got 'fp16x3'"
+        lambda A, B, C: grouped_mm(A, B, ENDS, precision="fp16x3"), PrecisionError, "groups have precision 'ieee' only"
     ),
     "order": (
         lambda A, B, C: grouped_mm(A, B, ENDS, batch_invariant=True), DeviceError, "set FASTSGEMM_DEVICE=sim"

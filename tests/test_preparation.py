@@ -214,6 +214,11 @@ def test_what_cannot_be_prepared_is_refused(arguments, error, message):
         ({"batch": [1, 2.0]}, ArgumentError, "batch must be an int .* got 2.0"),
         ({"batch": 2000, "rung": "fp16x3"}, ShapeError, "at most 1024 products, got 2000"),
         ({"device": "sm_75", "rung": "fp16x3"}, DeviceError, "sm_80 or later"),
+        ({"ragged": "m"}, ShapeError, "ragged must be 'M', 'N' or 'K'.* got 'm'"),
+        ({"ragged": "M", "precision": "fp16x3"}, PrecisionError, "groups have precision 'ieee' only"),
+        ({"ragged": "M", "rung": "warptiled"}, ConfigError, "groups are computed by rung 9 pipelined, got 8 warptiled"),
+        ({"ragged": "M", "source": "row"}, ArgumentError, "groups have no source but a matrix, got 'row'"),
+        ({"ragged": "M", "symmetric": True}, ShapeError, "groups have no symmetric results"),
     ],
     ids=str,
 )
@@ -275,6 +280,45 @@ def test_a_prepared_call_loads_what_was_prepared_and_nothing_else(python_h200, o
     gpu.loaded.clear()
     fastsgemm.sgemm(*operands.values(), **{name: value for name, value in how.items() if name != "split"})
     assert dict(zip(gpu.kernels, gpu.loaded, strict=True)) == prepared  # the same code, names and shared memory
+
+
+GROUPED = {  # of an M, N and K of 40, 24 and 36 in 3 groups: the shapes of A, B and the result
+    "M": ((40, 36), (3, 36, 24), (40, 24)),
+    "N": ((3, 40, 36), (36, 24), (40, 24)),
+    "K": ((40, 36), (36, 24), (3, 40, 24)),
+}
+
+
+def turned(shape):
+    return *shape[:-2], shape[-1], shape[-2]
+
+
+@pytest.mark.sampled(every=5)
+@pytest.mark.parametrize("source", ["", "matrix"])
+@pytest.mark.parametrize(("dtypes", "how"), [("f32xf32", {}), ("f16xf32", {"batch_invariant": True})])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("extent", GROUPED)
+def test_a_prepared_grouped_call_loads_what_was_prepared(python_h200, on_device, extent, layout, dtypes, how, source):
+    gpu = python_h200
+    found = preparation.prepare(
+        40, 24, 36, layout, batch=3, ragged=extent, dtypes=dtypes, source=source, progress=False, **how
+    )
+    prepared = dict(zip(gpu.kernels, gpu.loaded, strict=True))
+    assert found.kernels == len(prepared) > 0
+    gpu.kernels.clear()
+    gpu.loaded.clear()
+    types = np.float16 if dtypes == "f16xf32" else np.float32, np.float32
+    A, B = (
+        on_device(np.zeros(shape, dtype) if letter == "N" else np.zeros(turned(shape), dtype).swapaxes(-1, -2))
+        for shape, letter, dtype in zip(GROUPED[extent], layout, types, strict=False)
+    )
+    C, out = (on_device(np.zeros(GROUPED[extent][2], np.float32)) for _ in range(2))
+    ends = on_device(np.zeros(3, np.int64))
+    if source:
+        fastsgemm.grouped_mm(A, B, ends, 1.0, C, 1.0, out=out, **how)
+    else:
+        fastsgemm.grouped_mm(A, B, ends, C=C, **how)
+    assert dict(zip(gpu.kernels, gpu.loaded, strict=True)) == prepared
 
 
 def read_for_out(problem, batch, source):
@@ -489,13 +533,14 @@ def test_the_simulated_device_has_nothing_to_prepare(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("1..8192,4096,4096", (range(1, 8193), range(4096, 4097), range(4096, 4097), "NN", range(1, 2), "f32xf32")),
-        ("64, 1..3 ,5,nt", (range(64, 65), range(1, 4), range(5, 6), "NT", range(1, 2), "f32xf32")),
-        ("64,64,64,x96", (range(64, 65), range(64, 65), range(64, 65), "NN", range(96, 97), "f32xf32")),
-        ("64", (range(64, 65), range(64, 65), range(64, 65), "NN", range(1, 2), "f32xf32")),
-        ("64,x1..8", (range(64, 65), range(64, 65), range(64, 65), "NN", range(1, 9), "f32xf32")),
-        ("1..4,64,64,bf16xf32,x2", (range(1, 5), range(64, 65), range(64, 65), "NN", range(2, 3), "bf16xf32")),
-        ("64,64,64,NT, x1..8 ", (range(64, 65), range(64, 65), range(64, 65), "NT", range(1, 9), "f32xf32")),
+        ("1..8192,4096,4096", (range(1, 8193), range(4096, 4097), range(4096, 4097), "NN", range(1, 2), "f32xf32", "")),
+        ("64, 1..3 ,5,nt", (range(64, 65), range(1, 4), range(5, 6), "NT", range(1, 2), "f32xf32", "")),
+        ("64,64,64,x96", (range(64, 65), range(64, 65), range(64, 65), "NN", range(96, 97), "f32xf32", "")),
+        ("64", (range(64, 65), range(64, 65), range(64, 65), "NN", range(1, 2), "f32xf32", "")),
+        ("64,x1..8", (range(64, 65), range(64, 65), range(64, 65), "NN", range(1, 9), "f32xf32", "")),
+        ("1..4,64,64,bf16xf32,x2", (range(1, 5), range(64, 65), range(64, 65), "NN", range(2, 3), "bf16xf32", "")),
+        ("1..4,64,64,m2..8", (range(1, 5), range(64, 65), range(64, 65), "NN", range(2, 9), "f32xf32", "M")),
+        ("64,64,64,NT, x1..8 ", (range(64, 65), range(64, 65), range(64, 65), "NT", range(1, 9), "f32xf32", "")),
     ],
 )
 def test_a_range_includes_its_ends(text, expected):

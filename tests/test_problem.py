@@ -11,12 +11,15 @@ from fastsgemm.problem import (
     DType,
     Dtypes,
     Problem,
+    Ragged,
     as_data,
     checked,
     format_problem,
     octaves,
     of_data,
     parse,
+    ragged_of,
+    require_plain,
 )
 
 EXTENTS = st.integers(1, MAX_EXTENT)
@@ -37,6 +40,9 @@ EXTENTS = st.integers(1, MAX_EXTENT)
         ("64,64,32,SYM,x3", Problem(64, 64, 32, "NT", 3, True)),
         ("1,2,3,NT,bf16xf32", Problem(1, 2, 3, "NT", dtypes=Dtypes(DType.BF16))),
         ("64,F32xF16,x2", Problem(64, 64, 64, "NN", 2, dtypes=Dtypes(b=DType.F16))),
+        ("4096,64,32,m8", Problem(4096, 64, 32, "NN", 8, ragged=Ragged.ROWS)),
+        ("1,2,3,NT,bf16xf32,N1", Problem(1, 2, 3, "NT", 1, dtypes=Dtypes(DType.BF16), ragged=Ragged.COLUMNS)),
+        ("64, k3", Problem(64, 64, 64, "NN", 3, ragged=Ragged.K)),
     ],
 )
 def test_a_problem_is_read(text, problem):
@@ -50,6 +56,7 @@ def test_a_problem_is_read(text, problem):
         "x8", "1,2,x8", "1,2,3,x8,NN", "1,2,3,NN,x", "1,2,3,NN,x-8", "1,2,3,NN,xx8", "1,2,3,x2,x2", "1,2,3,x8.0",
         "1,2,3,bf16", "1,2,3,bf16xf64",
         "1,2,3,x2,bf16xf32", "bf16xf32",
+        "m8", "1,2,3,m", "1,2,3,m8,x2", "1,2,3,g8", "1,2,3,m-8", "1,2,3,m8.0",
     ],
 )  # fmt: skip
 def test_what_is_no_problem_is_refused(text):
@@ -58,10 +65,11 @@ def test_what_is_no_problem_is_refused(text):
 
 
 @given(
-    EXTENTS, EXTENTS, EXTENTS, st.sampled_from(LAYOUTS), st.integers(1, MAX_BATCH), st.sampled_from([*DTYPES.values()])
-)
-def test_every_problem_is_read_back(M, N, K, layout, batch, dtypes):
-    problem = Problem(M, N, K, layout, batch, dtypes=dtypes)
+    EXTENTS, EXTENTS, EXTENTS, st.sampled_from(LAYOUTS), st.integers(1, MAX_BATCH),
+    st.sampled_from([*DTYPES.values()]), st.sampled_from(Ragged),
+)  # fmt: skip
+def test_every_problem_is_read_back(M, N, K, layout, batch, dtypes, ragged):
+    problem = Problem(M, N, K, layout, batch, dtypes=dtypes, ragged=ragged)
     assert parse(format_problem(problem)) == problem
 
 
@@ -86,7 +94,22 @@ def test_a_symmetric_result_is_square():
     assert Problem(2, 2, 3, "NT", symmetric=True).transposed.symmetric
 
 
-@pytest.mark.parametrize("written", ["1,2,3", "4,4,3,SYM,x2", "1,2,3,NT,bf16xf32,x5"])
+def test_groups():
+    problem = parse("100,64,32,TN,m8")
+    assert format_problem(problem.transposed) == "64,100,32,TN,n8"
+    assert problem.mean == Problem(13, 64, 32, "TN", 8) and Problem(1, 2, 3).mean == Problem(1, 2, 3)
+    assert problem.flops == Problem(100, 64, 32).flops
+    assert parse("100,64,32,k7").mean == Problem(100, 64, 5, batch=7)
+    assert as_data(problem)["ragged"] == "M" and "ragged" not in as_data(Problem(1, 2, 3))
+    with pytest.raises(ShapeError, match="groups have no symmetric results"):
+        parse("64,64,32,SYM,m8")
+    with pytest.raises(ShapeError, match=r"ragged must be 'M', 'N' or 'K', or empty .* got 'm'"):
+        ragged_of("m")
+    with pytest.raises(ShapeError, match="the ladder takes no groups, got 64,64,64,k2"):
+        require_plain(parse("64,k2"), "the ladder")
+
+
+@pytest.mark.parametrize("written", ["1,2,3", "4,4,3,SYM,x2", "1,2,3,NT,bf16xf32,x5", "7,8,9,m3"])
 def test_data_are_read_back(written):
     problem = parse(written)
     assert of_data(as_data(problem) | {"ms": 1.0}) == problem

@@ -13,9 +13,10 @@ from fastsgemm.call.arrays import HOST, View
 from fastsgemm.call.arrays.library import offsets_meta
 from fastsgemm.call.driver import load
 from fastsgemm.call.grouped import check_offsets, check_types, make_grouped_plan, result_shape
-from fastsgemm.errors import ArgumentError, DeviceError, OperandError, PrecisionError, ShapeError
+from fastsgemm.errors import ArgumentError, DeviceError, OperandError, ShapeError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import Meta
+from fastsgemm.heuristics.choice import check_grouped
 from fastsgemm.problem import DType, Ragged
 from fastsgemm.request import Request, of_call, resolve
 from fastsgemm.tuning import first_use
@@ -117,7 +118,8 @@ def grouped_mm(
     """
     if offsets is None:
         return _of_one_size(A, B, alpha, C, beta, precision, batch_invariant, out, stream)
-    request = of_call(_resolved(precision, batch_invariant), output="C" if out is None else "out")
+    request = of_call(resolve(None, None, precision, batch_invariant), output="C" if out is None else "out")
+    check_grouped(request)
     alpha, beta = checks.scalar("alpha", alpha), checks.scalar("beta", beta)
     if C is None:
         checks.no_output(beta)
@@ -132,17 +134,6 @@ def grouped_mm(
         checks.no_stream(stream)
         return _on_host(request, A, B, offsets, alpha, C, beta, out)
     return _on_device(request, library, ordinal, A, B, offsets, alpha, C, beta, out, stream)
-
-
-def _resolved(precision: str | None, batch_invariant: bool) -> Request:
-    """Return the request of a product with offsets, of which rung 9 computes all groups."""
-    request = resolve(None, None, precision, batch_invariant)
-    if request.tensor_cores:
-        raise PrecisionError(
-            f"grouped_mm with offsets= has precision 'ieee' only, got {precision!r}; call sgemm for each group, or "
-            "pass groups of one size as a batch without offsets"
-        )
-    return request
 
 
 def _of_one_size(

@@ -12,6 +12,7 @@ from typing import Any
 
 from fastsgemm import arguments, private_files
 from fastsgemm import device as devices
+from fastsgemm.call import grouped
 from fastsgemm.call.product import plan_of
 from fastsgemm.device import DeviceTraits, Gpu
 from fastsgemm.errors import ArgumentError, PrecisionError, ShapeError
@@ -20,7 +21,7 @@ from fastsgemm.geometry.layout import Meta
 from fastsgemm.heuristics.explanation import device_at, naming_others
 from fastsgemm.jit import cache, compiler, kernel, torch_library
 from fastsgemm.jit.source import KernelSpec
-from fastsgemm.problem import DTYPES, MAX_EXTENT, WORDS, WRITTEN, Problem, checked, dtypes_of, of, pieces
+from fastsgemm.problem import DTYPES, MAX_EXTENT, WORDS, WRITTEN, Problem, checked, dtypes_of, of, pieces, ragged_of
 from fastsgemm.progress import Bar
 from fastsgemm.request import Request, of_call, of_problem, resolve
 from fastsgemm.rungs import Rung
@@ -93,6 +94,7 @@ def prepare(
     source: str = "",
     symmetric: bool = False,
     dtypes: str = "f32xf32",
+    ragged: str = "",
     device: int | str = 0,
     stored: bool = False,
     check: bool = False,
@@ -129,6 +131,9 @@ def prepare(
         `sgemm` is called with ``symmetric=True``.
     dtypes : str
         The types of A and B, such as ``bf16xf32``; each is ``f32``, ``bf16`` or ``f16``.
+    ragged : str
+        ``M``, ``N`` or ``K``: the extent that calls of `grouped_mm` divide into `batch` groups. Default: none. Kernels
+        depend on the mean size of the groups, so give M as a range if it varies.
     device : int or str
         CUDA's number of a device in this machine, or ``cuda:1``. For a named device, such as ``"NVIDIA H200"`` or
         ``"sm_90"``, kernels are compiled into the cache only, and no device is needed.
@@ -148,10 +153,10 @@ def prepare(
     Raises
     ------
     ShapeError
-        An extent or a layout is out of range, `dtypes` is unknown, there are no problems or more than 65536, or a
-        symmetric one is not square.
+        An extent or a layout is out of range, `dtypes` or `ragged` is unknown, there are no problems or more than
+        65536, or a symmetric one is not square or of groups.
     ArgumentError
-        An argument is of a wrong type, or `split` or `source` has an unknown value.
+        An argument is of a wrong type, or `split` or `source` has an unknown value, or one that groups have not.
     PrecisionError
         The precision is unknown, contradicts the rung or batch_invariant=True, or does not use `split`.
     DeviceError, ConfigError, CompileError
@@ -178,8 +183,11 @@ def prepare(
         raise ArgumentError(f"source must be 'matrix', 'row' or 'column', or empty without `out`, got {source!r}")
     device = arguments.place(device)
     request = of_call(request, _split(split, request.precision))
+    divided = ragged_of(ragged)
+    if divided and source not in ("", "matrix"):
+        raise ArgumentError(f"groups have no source but a matrix, got {source!r}")
     problems = [
-        checked(replace(problem, dtypes=dtypes_of(dtypes)))
+        checked(replace(problem, dtypes=dtypes_of(dtypes), ragged=divided))
         for problem in _problems(M, N, K, layout, batch, arguments.switch("symmetric", symmetric))
     ]
     start = time.perf_counter()
@@ -222,17 +230,17 @@ def _split(operands: str, precision: str) -> tuple[bool, bool]:
     return "A" in operands, "B" in operands
 
 
-def parse(text: str) -> tuple[range, range, range, str, range, str]:
-    """Return M, N, K, layout, batch and types of a text such as ``1..8192,4096,4096,NT,x8``, or ``N`` for a square.
+def parse(text: str) -> tuple[range, range, range, str, range, str, str]:
+    """Return the first arguments of `prepare` from a text such as ``1..8192,4096,4096,NT,x8``, or ``N`` for a square.
 
-    A range includes both of its ends.
+    They are M, N, K, layout, batch, types and what is ragged. A range includes both of its ends.
 
     Raises
     ------
     ShapeError
         The text has another form.
     """
-    extents, layout, dtypes, count = pieces(text)
+    extents, layout, dtypes, count, divided = pieces(text)
     if len(extents) == 1 and ".." not in extents[0]:
         extents *= 3
     ends = [number.split("..") for number in (*extents, count)]
@@ -243,7 +251,7 @@ def parse(text: str) -> tuple[range, range, range, str, range, str]:
             f"of {', '.join(WORDS)}, and DTYPES such as bf16xf32; got {text!r}"
         )
     M, N, K, batch = (range(int(pair[0]), int(pair[-1]) + 1) for pair in ends)
-    return M, N, K, layout, batch, dtypes
+    return M, N, K, layout, batch, dtypes, divided.extent
 
 
 def _problems(M: Any, N: Any, K: Any, layout: Any, batch: Any, symmetric: bool) -> list[Problem]:
@@ -280,7 +288,11 @@ def kernels_of(
     needed: dict[KernelSpec, int] = {}
     bar.begin("choose", len(problems))
     for problem in problems:
-        for launch in plan_of(device, of_problem(request, problem), _operands(problem, source)).launches:
+        if problem.ragged:
+            plan = grouped.plan_of(device, request, problem, bool(source))
+        else:
+            plan = plan_of(device, of_problem(request, problem), _operands(problem, source))
+        for launch in plan.launches:
             needed.setdefault(launch.kernel, launch.shared_bytes)
         bar.step()
     return needed

@@ -1,10 +1,10 @@
-"""A problem: M, N, K, a layout, a batch, types and symmetry; its spelling, and the distance of two."""
+"""A problem: M, N, K, a layout, a batch or groups, types and symmetry; its spelling, and the distance of two."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -48,6 +48,11 @@ class Ragged(IntEnum):
     ROWS = 1  # of A and C; each group has its own B
     K = 2  # the columns of A and rows of B; each group has its own C
     COLUMNS = 3  # of B and C; each group has its own A
+
+    @property
+    def extent(self) -> str:
+        """The name of the extent that is divided; empty with NOTHING."""
+        return ("", "M", "K", "N")[self]
 
     @property
     def transposed(self) -> Ragged:
@@ -96,19 +101,22 @@ LAYOUTS: tuple[str, ...] = ("NN", "NT", "TN", "TT")
 SYMMETRIC = "SYM"  # written in place of a layout: NT with B = A transposed, in the same memory
 WORDS = (*LAYOUTS, SYMMETRIC)
 WRITTEN = "M,N,K[,LAYOUT][,DTYPES][,xCOUNT]"  # the spelling of a problem, in the help of the commands
+_MARKS = {Ragged.NOTHING: "x", Ragged.ROWS: "m", Ragged.COLUMNS: "n", Ragged.K: "k"}
+_LETTERS = {letter: ragged for ragged, letter in _MARKS.items()}
 
 
 def parse(text: str) -> Problem:
     """Return the problem written as ``M,N,K`` or ``M,N,K,LAYOUT``, or ``N`` for M = N = K. A layout may be ``SYM``.
 
-    The types of A and B, such as ``,bf16xf32``, may follow, and then ``,xCOUNT``, the number of products of a batch.
+    The types of A and B, such as ``,bf16xf32``, may follow, and then ``,xCOUNT``, the number of products of a batch, or
+    ``,mCOUNT``, ``,nCOUNT`` or ``,kCOUNT``, the number of groups that M, N or K is divided into.
 
     Raises
     ------
     ShapeError
         The text has another form, or a number is out of range.
     """
-    extents, layout, dtypes, count = pieces(text)
+    extents, layout, dtypes, count, ragged = pieces(text)
     digits = all(part.isascii() and part.isdecimal() and len(part) <= _MOST_DIGITS for part in (*extents, count))
     if len(extents) not in (1, 3) or layout not in WORDS or dtypes not in DTYPES or not digits:
         raise ShapeError(
@@ -116,22 +124,37 @@ def parse(text: str) -> Problem:
             f"{MAX_EXTENT}, a LAYOUT of {', '.join(WORDS)}, and DTYPES such as bf16xf32; got {text!r}"
         )
     M, N, K = map(int, extents if len(extents) == 3 else 3 * extents)
-    return of(M, N, K, layout, int(count), DTYPES[dtypes])
+    return of(M, N, K, layout, int(count), DTYPES[dtypes], ragged)
 
 
-def of(M: int, N: int, K: int, word: str, batch: int = 1, dtypes: Dtypes = FLOAT32) -> Problem:
+def of(
+    M: int, N: int, K: int, word: str, batch: int = 1, dtypes: Dtypes = FLOAT32, ragged: Ragged = Ragged.NOTHING
+) -> Problem:
     """Return the checked problem of these extents and a layout or ``SYM``; see `checked`."""
     symmetric = arguments.is_one_of(word, (SYMMETRIC,))
-    return checked(Problem(M, N, K, "NT" if symmetric else word, batch, symmetric, dtypes))
+    return checked(Problem(M, N, K, "NT" if symmetric else word, batch, symmetric, dtypes, ragged))
 
 
-def pieces(text: str) -> tuple[list[str], str, str, str]:
-    """Split a text such as ``64,64,64,NT,bf16xf32,x512`` into unchecked extents, layout, types and count."""
-    extents = [part.strip() for part in text.split(",")]
-    count = extents.pop()[1:] if extents[-1][:1] in ("x", "X") else "1"
+def pieces(text: str) -> tuple[list[str], str, str, str, Ragged]:
+    """Split a text such as ``64,64,64,NT,bf16xf32,x512`` into unchecked extents, layout, types and count.
+
+    The last is what the letter before the count says.
+    """
+    extents, count, ragged = [part.strip() for part in text.split(",")], "1", Ragged.NOTHING
+    if len(extents) > 1 and extents[-1][:1].lower() in _LETTERS and extents[-1][1:2].isdecimal():
+        last = extents.pop()
+        count, ragged = last[1:], _LETTERS[last[0].lower()]
     dtypes = extents.pop().lower() if extents and "x" in extents[-1].lower() and len(extents) > 1 else str(FLOAT32)
     layout = extents.pop().upper() if len(extents) == 4 else "NN"
-    return extents, layout, dtypes, count
+    return extents, layout, dtypes, count, ragged
+
+
+def ragged_of(extent: Any) -> Ragged:
+    """Return what is ragged where this extent, ``M``, ``N`` or ``K``, is divided into groups; empty: nothing."""
+    named = {each.extent: each for each in Ragged}
+    if not arguments.is_one_of(extent, tuple(named)):
+        raise ShapeError(f"ragged must be 'M', 'N' or 'K', or empty for products of one size, got {extent!r}")
+    return named[extent]
 
 
 def dtypes_of(text: Any) -> Dtypes:
@@ -141,10 +164,17 @@ def dtypes_of(text: Any) -> Dtypes:
     return DTYPES[text]
 
 
-def require_float32(problem: Problem, what: str) -> None:
-    """Raise `ShapeError` for a problem of 16-bit operands; `what` begins the message."""
+def require_plain(problem: Problem, what: str) -> None:
+    """Raise `ShapeError` for a problem of 16-bit operands or of groups; `what` begins the message."""
     if not problem.dtypes.are_float32:
         raise ShapeError(f"{what} takes float32 operands, got {format_problem(problem)}")
+    require_one_size(problem, what)
+
+
+def require_one_size(problem: Problem, what: str) -> None:
+    """Raise `ShapeError` for a problem of groups; `what` begins the message."""
+    if problem.ragged:
+        raise ShapeError(f"{what} takes no groups, got {format_problem(problem)}")
 
 
 def checked(problem: Problem) -> Problem:
@@ -152,13 +182,15 @@ def checked(problem: Problem) -> Problem:
     original = M, N, K, batch = problem.M, problem.N, problem.K, problem.batch
     if not type(M) is type(N) is type(K) is type(batch) is int:  # thousands of these are read with the database
         M, N, K, batch = (arguments.integer(extent) or 0 for extent in original)  # 0 is out of range, too
-        problem = Problem(M, N, K, problem.layout, batch, problem.symmetric, problem.dtypes)
+        problem = Problem(M, N, K, problem.layout, batch, problem.symmetric, problem.dtypes, problem.ragged)
     if min(M, N, K) < 1 or max(M, N, K) > MAX_EXTENT:
         raise ShapeError(f"M, N and K must be ints from 1 to {MAX_EXTENT}, got {original[:3]}")
     if not arguments.is_one_of(problem.layout, LAYOUTS):
         raise ShapeError(f"a layout is one of {', '.join(LAYOUTS)}, got {problem.layout!r}")
     if not 1 <= batch <= MAX_BATCH:
         raise ShapeError(f"a batch has 1 to {MAX_BATCH} products, got {original[3]!r}")
+    if problem.ragged and problem.symmetric:
+        raise ShapeError("groups have no symmetric results")
     if problem.symmetric and M != N:
         raise ShapeError(f"a symmetric result has as many rows as columns, got {M} and {N}")
     if problem.symmetric and problem.layout in ("NT", "TN") and len(set(problem.dtypes)) > 1:
@@ -167,16 +199,20 @@ def checked(problem: Problem) -> Problem:
 
 
 def as_data(problem: Problem) -> dict[str, Any]:
-    """Return the fields of `problem`, with `symmetric` only if true, and `dtypes` unless float32."""
-    data = {name: value for name, value in asdict(problem).items() if name != "symmetric" or value}
+    """Return the fields of `problem`, with `symmetric` and `ragged` only if true, and `dtypes` unless float32."""
+    data = {name: value for name, value in asdict(problem).items() if name not in ("symmetric", "ragged") or value}
     dtypes = data.pop("dtypes")
+    if problem.ragged:
+        data["ragged"] = problem.ragged.extent
     return data if dtypes == FLOAT32 else data | {"dtypes": str(problem.dtypes)}
 
 
 def of_data(data: Mapping[str, Any]) -> Problem:
     """Return the problem from fields in `data`, as `as_data` returns them; missing ones have defaults."""
     fields = {name: data[name] for name in ("M", "N", "K", "layout", "batch", "symmetric") if name in data}
-    return Problem(**fields, dtypes=dtypes_of(data.get("dtypes", str(FLOAT32))))
+    return Problem(
+        **fields, dtypes=dtypes_of(data.get("dtypes", str(FLOAT32))), ragged=ragged_of(data.get("ragged", ""))
+    )  # fmt: skip
 
 
 def octaves(first: Problem, second: Problem) -> float:
@@ -189,7 +225,7 @@ def format_problem(problem: Problem) -> str:
     """Return `problem` as `parse` reads it, without NN and a batch of 1."""
     suffix = "" if problem.word == "NN" else f",{problem.word}"
     suffix += "" if problem.dtypes.are_float32 else f",{problem.dtypes}"
-    batch = "" if problem.batch == 1 else f",x{problem.batch}"
+    batch = "" if problem.batch == 1 and not problem.ragged else f",{_MARKS[problem.ragged]}{problem.batch}"
     return f"{problem.M},{problem.N},{problem.K}{suffix}{batch}"
 
 
@@ -206,9 +242,21 @@ class Problem:
     N: int
     K: int
     layout: str = "NN"  # ``NN``, ``NT``, ``TN`` or ``TT``: whether A and B are row-major (N) or column-major (T)
-    batch: int = 1  # number of such products computed at once
+    batch: int = 1  # number of such products computed at once, or of groups
     symmetric: bool = False  # the result is symmetric, and one triangle of it is computed
     dtypes: Dtypes = FLOAT32  # the types of A and B
+    ragged: Ragged = Ragged.NOTHING  # the groups have this extent together, and no size in common
+
+    @property
+    def mean(self) -> Problem:
+        """The products of all groups as if they had one size."""
+        if not self.ragged:
+            return self
+        M, N, K = (
+            -(-extent // self.batch) if name == self.ragged.extent else extent
+            for name, extent in (("M", self.M), ("N", self.N), ("K", self.K))
+        )
+        return replace(self, M=M, N=N, K=K, ragged=Ragged.NOTHING)
 
     @property
     def word(self) -> str:
@@ -219,13 +267,14 @@ class Problem:
     def transposed(self) -> Problem:
         """The same product as C^T = B^T A^T."""
         return Problem(
-            self.N, self.M, self.K, _TRANSPOSED[self.layout], self.batch, self.symmetric, Dtypes(*self.dtypes[::-1])
-        )
+            self.N, self.M, self.K, _TRANSPOSED[self.layout], self.batch, self.symmetric, Dtypes(*self.dtypes[::-1]),
+            self.ragged.transposed,
+        )  # fmt: skip
 
     @property
     def flops(self) -> int:
         """Floating-point operations: a multiplication and an addition for each step of each element."""
-        return 2 * self.M * self.N * self.K * self.batch
+        return 2 * self.M * self.N * self.K * (1 if self.ragged else self.batch)
 
 
 _TRANSPOSED = {"NN": "TT", "NT": "NT", "TN": "TN", "TT": "NN"}

@@ -8,7 +8,7 @@ from quick_configs import quick_configs
 
 from fastsgemm import device, explain, preparation, resources, rungs
 from fastsgemm.command_line import _parser
-from fastsgemm.errors import DeviceError, NoDriverError, ShapeError, UnknownRungError
+from fastsgemm.errors import ConfigError, DeviceError, NoDriverError, PrecisionError, ShapeError, UnknownRungError
 from fastsgemm.heuristics import explanation, fp16x3
 from fastsgemm.heuristics.choice import EXACT, NEAREST, PREDICTED
 from fastsgemm.heuristics.explanation import device_at
@@ -108,6 +108,25 @@ def test_a_tuned_batch_is_explained_and_another_size_is_not_taken_for_it(evaluat
         text = str(explanation)
         assert explanation.choice.rule == rule and ("exact: this problem was tuned" in text) is (count == 512)
         assert ("measured record for Fake 9000 at 64,64,64,NT,x512 (yours" in text) is (count == 512)
+
+
+@pytest.mark.parametrize("extent", "MNK")
+def test_groups_are_explained(extent):
+    found = explain(4096, 1408, 2048, device="NVIDIA H200", batch=64, ragged=extent)
+    text = str(found)
+    assert f"4096 x 1408 x 2048, NN, {extent} in 64 groups, on NVIDIA H200 (sm_90)" in text
+    assert found.rung == "pipelined" and found.choice.config.split_k == 1 and found.command is None
+    assert "predicted from times that were measured on this device" in text
+    assert found.alternatives[0] == found.choice and len(found.alternatives) > 4
+    assert found.json()["problem"]["ragged"] == extent
+    in_order = explain(4096, 1408, 2048, device="NVIDIA H200", batch=64, ragged=extent, batch_invariant=True)
+    assert in_order.choice.config.segment == 1024
+    unmeasured = explain(4096, 1408, 2048, device="sm_75", batch=64, ragged=extent)
+    assert unmeasured.choice.config.split_k == 1 and unmeasured.command.startswith("fastsgemm tune")
+    with pytest.raises(PrecisionError, match="groups have precision 'ieee' only"):
+        explain(64, 64, 64, device="sm_90", batch=8, ragged=extent, precision="fp16x3")
+    with pytest.raises(ConfigError, match="computed by rung 9 pipelined, got 10 skinny"):
+        explain(64, 64, 64, device="sm_90", batch=8, ragged=extent, rung="skinny")
 
 
 def test_the_default_rung_is_that_of_sgemm():

@@ -6,14 +6,16 @@ vector in device memory. Rung 9 computes all groups by one launch with as many b
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
 
+from fastsgemm import log
 from fastsgemm.call import arrays, checks, packing
 from fastsgemm.call.plan import Draft, Plan, Scalar, When, Write, beta_read
-from fastsgemm.config import SEGMENT, PipelinedConfig
+from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceTraits, info_of
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
@@ -22,10 +24,10 @@ from fastsgemm.geometry.layout import Meta
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.geometry.variants import Call, Variant
 from fastsgemm.heuristics import database
-from fastsgemm.heuristics.choice import choose_grouped
+from fastsgemm.heuristics.choice import check_grouped, choose_grouped
 from fastsgemm.heuristics.selection import Selection
 from fastsgemm.jit.source import rung_spec
-from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, DType, Problem, Ragged
+from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, DType, Problem, Ragged, format_problem
 from fastsgemm.request import Request
 
 _KINDS = {(2, 3): Ragged.ROWS, (2, 2): Ragged.K, (3, 2): Ragged.COLUMNS}  # by the dimensions of A and of B
@@ -90,6 +92,20 @@ def make_grouped_plan(
     return draft.plan(operands[0].shape[-1], operands)
 
 
+def plan_of(traits: DeviceTraits, request: Request, problem: Problem, source: bool = False) -> Plan:
+    """Return the plan of groups in dense arrays at aligned addresses, with a matrix as C beside what is written or not.
+
+    Raises
+    ------
+    ConfigError, PrecisionError
+        See `fastsgemm.heuristics.choice.check_grouped`.
+    """
+    check_grouped(request)
+    *metas, ends = dense_operands(problem)
+    metas += metas[2:] * source
+    return make_grouped_plan(traits, request, metas, ends, range(0, 16 * len(metas), 16))
+
+
 def _check(request: Request, metas: Sequence[Meta], ends: Meta, addresses: Sequence[int]) -> None:
     """Refuse operands that cannot be computed with."""
     operands = list(zip(("A", "B", request.output, "C"), metas, strict=False))
@@ -112,6 +128,20 @@ def _check(request: Request, metas: Sequence[Meta], ends: Meta, addresses: Seque
         fault = arrays.misaligned(address, meta.shape, tuple(item * step for step in meta.strides), item)
         if fault is not None:
             raise fault(name)
+
+
+def dense_operands(problem: Problem) -> tuple[Meta, Meta, Meta, Meta]:
+    """Return A, B, the result and the offsets of groups where nothing lies between their elements.
+
+    A column-major operand that has a matrix for each group has column-major matrices.
+    """
+    each = variants.dense(dataclasses.replace(problem, ragged=Ragged.NOTHING, batch=1))
+    groups, shared = problem.batch, {Ragged.ROWS: 1, Ragged.COLUMNS: 0, Ragged.K: 2}[problem.ragged]
+    a, b, c = (
+        replace(x, shape=(groups, *x.shape), strides=(x.shape[0] * x.shape[1], *x.strides)) if place == shared else x
+        for place, x in enumerate(each)
+    )
+    return a, b, c, Meta((groups,), (1,))
 
 
 def check_types(request: Request, dtypes: Sequence[DType]) -> None:
@@ -166,17 +196,18 @@ def _add_launch(
     )  # fmt: skip
     if call.swap_ab:  # a kernel writes rows, so it computes C^T = B^T A^T
         ragged, a, b, c = ragged.transposed, b, a, c.transposed
-    problem, mean = call.problem, mean_group(call.problem, ragged, groups, in_order)
-    choice = choose_grouped(info_of(draft.traits), mean, ragged, in_order)
+    problem = dataclasses.replace(call.problem, batch=min(groups, MAX_BATCH), ragged=ragged)
+    choice = choose_grouped(info_of(draft.traits), problem, in_order)
     config = choice.config
     assert isinstance(config, PipelinedConfig)
+    log.info(lambda: f"chose rung {choice.rung.name} for {format_problem(problem)}: {config}, {choice.rule}")
     chunk = grid.split(config, problem.K)[1]
     kernel = rung_spec(choice.rung, config, _variant(draft.traits, call, choice, ragged))
     draft.add(
-        kernel, (_blocks(config, problem, ragged, groups),), config.threads,
+        kernel, (_blocks(config, problem, groups),), config.threads,
         (
             np.int32(problem.M), np.int32(problem.N), Scalar.STEPS, Scalar.ALPHA, a, call.lda, b, call.ldb, Scalar.BETA,
-            c, call.ldc, np.int32(chunk), 0, np.int32(grid.chain(config, mean.K)),
+            c, call.ldc, np.int32(chunk), 0, np.int32(grid.chain(config, problem.mean.K)),
             GroupedBatch(call.batch, ends, call.source),
         ),
         writes=(Write(c, ragged is Ragged.K, beta_read(call.source)),), shared_bytes=config.shared_bytes,
@@ -186,16 +217,6 @@ def _add_launch(
 def _of_each_group(x: Matrix, groups: int) -> Matrix:
     """Return the matrix of each group; what is divided into groups is the same for all."""
     return x if len(x.shape) == 3 else x.as_strided((groups, *x.shape), (0, *x.strides))
-
-
-def mean_group(problem: Problem, ragged: Ragged, groups: int, in_order: bool) -> Problem:
-    """Return the products of all groups as if they had one size, for which the config is chosen."""
-    name = {Ragged.ROWS: "M", Ragged.COLUMNS: "N", Ragged.K: "K"}[ragged]
-    extents = {each: max(1, getattr(problem, each)) for each in "MNK"}
-    extents[name] = -(-extents[name] // groups)
-    if in_order and ragged is Ragged.K:  # a group may have more steps than the mean: room for the sums of segments
-        extents["K"] = max(extents["K"], SEGMENT + 1)
-    return Problem(**extents, layout=problem.layout, batch=min(groups, MAX_BATCH))
 
 
 def _variant(traits: DeviceTraits, call: Call, choice: Selection, ragged: Ragged) -> Variant:
@@ -212,7 +233,7 @@ def _variant(traits: DeviceTraits, call: Call, choice: Selection, ragged: Ragged
     )  # fmt: skip
 
 
-def _blocks(config: PipelinedConfig, problem: Problem, ragged: Ragged, groups: int) -> int:
+def _blocks(config: PipelinedConfig, problem: Problem, groups: int) -> int:
     """Return as many blocks as any offsets can need.
 
     Raises
@@ -221,11 +242,11 @@ def _blocks(config: PipelinedConfig, problem: Problem, ragged: Ragged, groups: i
         The grid would be larger than the hardware allows.
     """
     tiles_m, tiles_n = -(-problem.M // config.BM), -(-problem.N // config.BN)
-    if ragged is Ragged.ROWS:
+    if problem.ragged is Ragged.ROWS:
         tiles_m = _most_tiles(problem.M, config.BM, groups)
-    elif ragged is Ragged.COLUMNS:
+    elif problem.ragged is Ragged.COLUMNS:
         tiles_n = _most_tiles(problem.N, config.BN, groups)
-    blocks = tiles_m * tiles_n * (groups if ragged is Ragged.K else 1)
+    blocks = tiles_m * tiles_n * (groups if problem.ragged is Ragged.K else 1)
     if blocks > grid.MAX_BLOCKS:
         raise ShapeError(
             f"{groups} groups of a product with M, N and K of {problem.M}, {problem.N} and {problem.K} need {blocks} "

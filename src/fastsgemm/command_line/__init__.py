@@ -16,7 +16,7 @@ from fastsgemm.errors import CompileError, ConfigError, DeviceError, FastsgemmEr
 from fastsgemm.heuristics.explanation import explain
 from fastsgemm.jit import cache
 from fastsgemm.measure import contenders, timed_ladder
-from fastsgemm.problem import WRITTEN, Problem, parse, require_float32
+from fastsgemm.problem import WRITTEN, Problem, parse, require_plain
 from fastsgemm.progress import say, show
 from fastsgemm.request import resolve
 from fastsgemm.rungs import PRECISIONS, RUNGS, Rung
@@ -109,14 +109,14 @@ def _overview(options: argparse.Namespace) -> int:
 
 
 def _info(options: argparse.Namespace) -> int:
-    require_float32(options.size or DEFAULT_SIZE, "info")
+    require_plain(options.size or DEFAULT_SIZE, "info")
     machine = info.collect(options.size or DEFAULT_SIZE)
     show(_json(machine.json()) if options.json else machine.text())
     return 0
 
 
 def _ladder(options: argparse.Namespace) -> int:
-    require_float32(options.size or DEFAULT_SIZE, "the ladder")
+    require_plain(options.size or DEFAULT_SIZE, "the ladder")
     where = options.device or device.host_backend()
     name = where.lower()
     ladder = _climb(where, options.size, options.rung, options.config)
@@ -132,7 +132,7 @@ def _explain(options: argparse.Namespace) -> int:
     explanations = [
         explain(
             p.M, p.N, p.K, p.layout, options.rung, options.device, options.precision, options.batch_invariant, p.batch,
-            options.symmetric or p.symmetric, str(p.dtypes),
+            options.symmetric or p.symmetric, str(p.dtypes), p.ragged.extent,
         )
         for p in options.size
     ]  # fmt: skip
@@ -146,11 +146,11 @@ def _explain(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace) -> int:
     reports = []
-    for M, N, K, layout, batch, dtypes in [preparation.parse(size) for size in options.size]:
+    for M, N, K, layout, batch, dtypes, ragged in [preparation.parse(size) for size in options.size]:
         report = preparation.prepare(
             M, N, K, layout, batch=batch, rung=options.rung, precision=options.precision,
             batch_invariant=options.batch_invariant, split=options.split, source=options.source,
-            symmetric=options.symmetric, dtypes=dtypes, device=options.device,
+            symmetric=options.symmetric, dtypes=dtypes, ragged=ragged, device=options.device,
             stored=True,  # because this process makes no calls
             check=options.check,
         )  # fmt: skip
@@ -209,7 +209,8 @@ A problem is written N, M,N,K or M,N,K,LAYOUT. LAYOUT is NN, NT, TN or TT: A and
 it is SYM: NT, and B is A transposed."""
 _BATCHES = """
 With ,xCOUNT after it, it is a batch: so many such products in one call, as in 64,64,64,x512. Before that may stand the
-types of A and B, f32, bf16 or f16, as in 64,64,64,NT,bf16xf32; without them both are float32."""
+types of A and B, f32, bf16 or f16, as in 64,64,64,NT,bf16xf32; without them both are float32. With ,mCOUNT, ,nCOUNT or
+,kCOUNT in place of ,xCOUNT, M, N or K is divided into so many groups, as by grouped_mm: 4096,1408,2048,m64."""
 _DEVICES = """
 A device in this machine is written cuda or cuda:1. Any other device is written by name or a part of it, such as H200,
 or by architecture, such as sm_90.

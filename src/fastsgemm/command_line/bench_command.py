@@ -13,7 +13,7 @@ from fastsgemm import device, private_files, strict_json
 from fastsgemm.errors import DeviceError, NoDriverError, RecordError
 from fastsgemm.gemm import sgemm
 from fastsgemm.measure.problem_sets import GIVEN, SETS, Sample
-from fastsgemm.problem import WRITTEN, Problem
+from fastsgemm.problem import WRITTEN, Problem, require_one_size
 from fastsgemm.progress import say, show
 from fastsgemm.tuning import first_use
 from fastsgemm.tuning.output_file import refuse_same, refuse_unwritable
@@ -101,6 +101,8 @@ def _measured(options: argparse.Namespace) -> dict[str, Any] | None:
     """Return the results of this machine; None if it has no driver and only a report was requested."""
     if options.device.lower() == "sim":
         raise DeviceError(f"a simulated device cannot be timed, because it has counts and no times. {_ELSEWHERE}")
+    for problem in options.size:
+        require_one_size(problem, "bench")
     if options.size:
         samples: dict[str, Sequence[Sample]] = {GIVEN: [Sample(problem) for problem in options.size]}
     else:

@@ -149,9 +149,9 @@ class Search:
                 picks[number] = table.best(plane)
         return [pick or self._nearest(product) for product, pick in zip(products, picks, strict=True)]
 
-    def ranking(self, problem: Problem) -> list[Selection]:
-        """Return each config that has a curve, the quickest first."""
-        product = self.product(problem)
+    def ranking(self, problem: Problem, ragged: Ragged = Ragged.NOTHING) -> list[Selection]:
+        """Return each config that has a curve, the quickest first; see `pick`."""
+        product = self.product(problem)._replace(ragged=ragged)
         model = self._data.model(*self._rungs(product), in_order=self._in_order)
         return [] if model is None else model.predict([product]).ranking()
 

@@ -6,10 +6,14 @@ the rules.
 
 from __future__ import annotations
 
+import dataclasses
+
 from msgspec.structs import replace
 
 from fastsgemm import rungs
+from fastsgemm.config import SEGMENT
 from fastsgemm.device import DeviceInfo, DeviceTraits, info_of
+from fastsgemm.errors import ConfigError, PrecisionError
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import DIMENSIONS
 from fastsgemm.geometry.matrix import Operand
@@ -29,9 +33,11 @@ __all__ = [
     "PREDICTED",
     "Choice",
     "alternatives",
+    "check_grouped",
     "choose",
     "choose_config",
     "choose_grouped",
+    "grouped_alternatives",
 ]
 
 
@@ -106,16 +112,52 @@ def _choose_config(device: DeviceInfo, rung: Rung | None, problem: Problem, only
     return Search(device_database(device, only), request).pick(problem)
 
 
+def check_grouped(request: Request) -> None:
+    """Raise an error unless rung 9 may compute groups as requested.
+
+    Raises
+    ------
+    ConfigError
+        Another rung is named.
+    PrecisionError
+        The precision is another one.
+    """
+    if request.rung not in (None, READER):
+        raise ConfigError(f"groups are computed by rung {READER}, got {request.rung}; leave the rung out")
+    if request.tensor_cores:
+        raise PrecisionError(
+            f"groups have precision 'ieee' only, got {request.precision!r}; call sgemm for each group, or pass groups "
+            "of one size as a batch without offsets"
+        )
+
+
 @cached
-def choose_grouped(device: DeviceInfo, mean: Problem, ragged: Ragged, in_order: bool) -> Selection:
-    """Return the config of groups whose mean this problem is; `in_order`, their sums have the one order.
+def choose_grouped(device: DeviceInfo, problem: Problem, in_order: bool) -> Selection:
+    """Return the config of groups, that of their mean without split-K; `in_order`, their sums have the one order.
 
     Raises
     ------
     ConfigError
         The database has no config that is legal on this device.
     """
-    return Search(device_database(device), Request(READER, batch_invariant=in_order)).pick(mean, ragged)
+    search, mean = _grouped(device, problem, in_order)
+    return search.pick(mean, problem.ragged)
+
+
+def grouped_alternatives(device: DeviceInfo, problem: Problem, in_order: bool) -> tuple[Choice, ...]:
+    """Return what `choose_grouped` takes, and then each other config that has a curve, the quickest first."""
+    best = choose_grouped(device, problem, in_order).taken
+    search, mean = _grouped(device, problem, in_order)
+    others = [pick.taken for pick in search.ranking(mean, problem.ragged)]
+    return tuple(Choice(pick, pick.ms) for pick in (best, *(other for other in others if other.config != best.config)))
+
+
+def _grouped(device: DeviceInfo, problem: Problem, in_order: bool) -> tuple[Search, Problem]:
+    """Return what searches the config of groups, and the mean group for which it does."""
+    mean = problem.mean
+    if in_order and problem.ragged is Ragged.K:  # a group may have more steps than the mean: room for several segments
+        mean = dataclasses.replace(mean, K=max(mean.K, SEGMENT + 1))
+    return Search(device_database(device), Request(READER, batch_invariant=in_order)), mean
 
 
 @cached

@@ -16,7 +16,7 @@ from fastsgemm.heuristics.alternatives import LEAST_GAIN
 from fastsgemm.heuristics.choice import Choice
 from fastsgemm.heuristics.cost_model import CLOSE
 from fastsgemm.heuristics.database_entries import GENERIC, Record, tflops
-from fastsgemm.problem import Problem, as_data, checked, dtypes_of, format_problem, of
+from fastsgemm.problem import Problem, as_data, checked, dtypes_of, format_problem, of, ragged_of
 from fastsgemm.request import Request, of_problem, resolve
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
@@ -75,6 +75,8 @@ class Explanation:
             return "fastsgemm tune --rung fp16x3", "measure its tiles and rates"
         if rung is SKINNY_IN_ORDER or chosen.config.constants.get("SEGMENT"):
             return None, "no command searches the constants of the one order of summation"
+        if self.problem.ragged and chosen.rule == choice.PREDICTED and self._is_of_this_device:
+            return None, "groups are predicted from times that were measured on this device"
         if not rung.searched:
             return None, f"no command searches the constants of rung {rung.name}"
         if chosen.rule == choice.NEAREST:
@@ -178,10 +180,11 @@ class Explanation:
 
     def _lines(self) -> list[str]:
         p, chosen = self.problem, self.choice
-        times = "" if p.batch == 1 else f"{p.batch} times "
+        times = "" if p.batch == 1 or p.ragged else f"{p.batch} times "
+        groups = f", {p.ragged.extent} in {p.batch} groups" if p.ragged else ""
         types = "" if p.dtypes.are_float32 else f", {p.dtypes.a.numpy_name} by {p.dtypes.b.numpy_name}"
         where = f"{self.device.name} ({self.device.arch})"
-        lines = [f"problem    {times}{p.M} x {p.N} x {p.K}, {p.layout}{types}, on {where}"]
+        lines = [f"problem    {times}{p.M} x {p.N} x {p.K}, {p.layout}{types}{groups}, on {where}"]
         if self.precision != "ieee":
             lines.append(f"precision  {self.precision}: {chosen.why}")
         lines += [
@@ -239,8 +242,9 @@ def explain(
     batch: int = 1,
     symmetric: bool = False,
     dtypes: str = "f32xf32",
+    ragged: str = "",
 ) -> Explanation:
-    """Say which constants `sgemm` uses for a problem, and why.
+    """Say which constants `sgemm` or `grouped_mm` uses for a problem, and why.
 
     Parameters
     ----------
@@ -265,6 +269,8 @@ def explain(
         is called with ``symmetric=True``.
     dtypes : str
         The types of A and B, such as ``bf16xf32``; each is ``f32``, ``bf16`` or ``f16``.
+    ragged : str
+        ``M``, ``N`` or ``K``: the extent that `grouped_mm` divides into `batch` groups. Default: none.
 
     Returns
     -------
@@ -274,8 +280,8 @@ def explain(
     Raises
     ------
     ShapeError, UnknownRungError
-        An extent, the layout or `dtypes` are not valid, the batch is too large for rung 11, or the result is symmetric
-        but not square; there is no such rung.
+        An extent, the layout, `dtypes` or `ragged` are not valid, the batch is too large for rung 11, or the result is
+        symmetric but not square; there is no such rung.
     DeviceError
         This machine does not have the device: the message says how to ask about another machine's. Or nothing is known
         of a device of this name, or it cannot run rung 11, which was asked for.
@@ -287,10 +293,14 @@ def explain(
         `device` is neither a number nor a name, or `batch_invariant` or `symmetric` neither true nor false.
     """
     request = resolve(rung, None, precision, batch_invariant)
-    problem = of(M, N, K, layout, batch, dtypes_of(dtypes))
+    problem = of(M, N, K, layout, batch, dtypes_of(dtypes), ragged_of(ragged))
     if arguments.switch("symmetric", symmetric):
         problem = replace(problem, symmetric=True)
-    problem = variants.dense_call(checked(problem)).problem
+    problem = checked(problem)
+    if problem.ragged:
+        choice.check_grouped(request)
+        return explained(device_at(device), problem, request)
+    problem = variants.dense_call(problem).problem
     request = of_problem(request, problem)
     device_info = device_at(device)
     if request.tensor_cores and request.rung is not None:  # what `sgemm` refuses where rung 11 is asked for
@@ -301,11 +311,13 @@ def explain(
 
 def explained(device: DeviceInfo, problem: Problem, request: Request) -> Explanation:
     """Do what `explain` does for a device that is described, not looked up, and a request that is resolved."""
-    query = device, request, *variants.dense_operands(problem), variants.extents_of(problem)
-    chosen = choice.choose(*query)
-    return Explanation(
-        device, problem, chosen, request.precision, choice.alternatives(*query), _evidence(chosen, device)
-    )
+    if problem.ragged:
+        alternatives = choice.grouped_alternatives(device, problem, request.batch_invariant)
+        chosen = alternatives[0]
+    else:
+        query = device, request, *variants.dense_operands(problem), variants.extents_of(problem)
+        chosen, alternatives = choice.choose(*query), choice.alternatives(*query)
+    return Explanation(device, problem, chosen, request.precision, alternatives, _evidence(chosen, device))
 
 
 def device_at(place: int | str) -> DeviceInfo:

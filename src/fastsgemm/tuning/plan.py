@@ -11,7 +11,7 @@ from fastsgemm.errors import ArgumentError, ConfigError, ShapeError
 from fastsgemm.geometry.variants import dense_call
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.fp16x3 import require_tensor_cores, supported
-from fastsgemm.problem import Problem, checked, format_problem, parse, require_float32
+from fastsgemm.problem import Problem, checked, format_problem, parse, require_plain
 from fastsgemm.rungs import Rung
 from fastsgemm.tuning.candidates import of_space
 from fastsgemm.tuning.spaces import SPACES, Space
@@ -126,7 +126,7 @@ def _problem(shape: str | Sequence[int] | Problem) -> Problem:
         problem = checked(shape)
     else:
         problem = parse(shape if isinstance(shape, str) else ",".join(map(str, _each(shape))))
-    require_float32(problem, "tuning")  # rung 10 has the same constants for 16-bit operands
+    require_plain(problem, "tuning")  # rung 10 has the same constants for 16-bit operands
     return dense_call(problem).problem
 
 
