@@ -30,6 +30,7 @@
 #include "device/stage_ring.cuh"
 #include "device/scaled_store.cuh"
 #include "device/raster.cuh"
+#include "device/grouped_rows.cuh"
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
@@ -46,6 +47,7 @@ constexpr int SYM = 0;           // 1: C is symmetric; 2, 3: one triangle is sto
 constexpr int EXCHANGED = 0;     // 1: A and B are the caller's B and A; see device/promoted_wgmma.cuh
 constexpr int ONE_A = 0;         // 1: A is single FP16 numbers, from a 16-bit operand, not pairs
 constexpr int ONE_B = 0;         // 1: B is
+constexpr int GROUPED = 0;  // 1: the rows are in groups, each with its own B; see device/grouped_rows.cuh
 // constants:end
 
 constexpr int CONSUMERS = BM / 64;  // warpgroups that multiply
@@ -92,6 +94,12 @@ struct Work {
 };
 
 using Layout = StoreLayout<BM, BN, TRANS_C, VEC_C, SYM>;
+using Walk = GroupWalk<BM, BN, GROUP_M>;
+
+// The groups of PROMOTE_STAGES stages of so many blocks of k.
+__device__ __forceinline__ int stages_of(int k_blocks) {
+    return (k_blocks + PROMOTE_STAGES - 1) / PROMOTE_STAGES;
+}
 
 // The lines of a tile in one block of k, which are one stretch of memory, and then in the next.
 template <int ONE>
@@ -104,31 +112,64 @@ struct Stretch {
 
     // Lines past the end are not copied. What the stage holds in their place, be it NaN, takes part only in
     // sums of rows or columns past the end of C.
-    __device__ __forceinline__ Stretch(const unsigned short *pairs, int lines, int block, int first, int most)
+    template <class Number>
+    __device__ __forceinline__ Stretch(const unsigned short *pairs, int lines, int block, Number first,
+                                       int most)
         : from(pairs + (static_cast<long long>(block) * lines + first) * LINE),
           step(static_cast<long long>(lines) * LINE),
-          bytes(min(most, lines - first) * LINE_BYTES<ONE>) {}
+          bytes(min(most, int(lines - first)) * LINE_BYTES<ONE>) {}
 };
 
-// Copy what the tiles of this block need, stage after stage. By one thread.
+// Copy what a tile needs, stage after stage. By one thread, or by a warp of which one does.
+template <bool BY_WARP>
+__device__ __forceinline__ void copy_tile(Stretch<ONE_A> a, Stretch<ONE_B> b, Ring &ring, int stages) {
+#pragma unroll 1
+    for (int i = 0; i < stages; ++i) {
+        const unsigned data = ring.data(ring.stage), full = ring.full(ring.stage);
+        ring.wait_empty();
+        if (!BY_WARP || threadIdx.x % 32 == 0) {
+            mbarrier_arrive_expect_tx(full, a.bytes + b.bytes);
+            cp_async_bulk(data, a.from, a.bytes, full);
+            cp_async_bulk(data + STAGE_A, b.from, b.bytes, full);
+        }
+        a.from += a.step, b.from += b.step;
+        ring.next();
+    }
+}
+
+// Copy what the tiles of this block need. By one thread.
 __device__ __forceinline__ void copy_tiles(const unsigned short *pairs_a, const unsigned short *pairs_b,
                                            Ring ring, int M, int N, int k_blocks, int part_blocks,
                                            unsigned tiles, unsigned works) {
     for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
         const Work work(M, N, k_blocks, part_blocks, tiles, number);
-        Stretch<ONE_A> a(pairs_a, M, work.part * part_blocks, work.tile.m, BM);
-        Stretch<ONE_B> b(pairs_b, N, work.part * part_blocks, work.tile.n, BN);
-#pragma unroll 1
-        for (int i = 0; i < work.groups * PROMOTE_STAGES; ++i) {
-            const unsigned data = ring.data(ring.stage), full = ring.full(ring.stage);
-            ring.wait_empty();
-            mbarrier_arrive_expect_tx(full, a.bytes + b.bytes);
-            cp_async_bulk(data, a.from, a.bytes, full);
-            cp_async_bulk(data + STAGE_A, b.from, b.bytes, full);
-            a.from += a.step, b.from += b.step;
-            ring.next();
-        }
+        const int block = work.part * part_blocks;
+        copy_tile<false>({pairs_a, M, block, work.tile.m, BM}, {pairs_b, N, block, work.tile.n, BN}, ring,
+                         work.groups * PROMOTE_STAGES);
     }
+}
+
+// The same for groups of rows. By a warp.
+__device__ __forceinline__ void copy_groups(const unsigned short *pairs_a, const unsigned short *pairs_b,
+                                            Ring ring, int M, int N, int k_blocks, const GroupedRows &last) {
+    const int lines_b = int(first_line_of_b(int(last.count), N));
+    Walk walk(last, M, N);
+    GroupedTile work;
+    for (unsigned number = blockIdx.x; walk.find(work, number); number += gridDim.x) {
+        const Tile tile = work.tile;
+        copy_tile<true>({pairs_a, M, 0, tile.m, min(BM, work.rows.end - tile.m)},
+                        {pairs_b, lines_b, 0, first_line_of_b(work.group, N) + tile.n, min(BN, N - tile.n)},
+                        ring, stages_of(k_blocks) * PROMOTE_STAGES);
+    }
+}
+
+// Note for the guard kernel which of this block's tiles hold lines with exceptions. By a warp.
+__device__ __forceinline__ void note_groups(int M, int N, const Line *rows, const Line *columns,
+                                            int *exceptions, const GroupedRows &last) {
+    Walk walk(last, M, N);
+    GroupedTile work;
+    for (unsigned number = blockIdx.x; walk.find(work, number); number += gridDim.x)
+        note_group<Layout>(work, N, rows, columns + first_line_of_b(work.group, N), exceptions);
 }
 
 // Bring what the first tile of this block needs of the operand that was split before the call to L2, as far
@@ -145,12 +186,27 @@ __device__ __forceinline__ void prefetch_tile(const unsigned short *pairs_a, con
         cp_async_bulk_prefetch(lines.from, lines.bytes);
 }
 
+// The address of a warp's scratch for what it stores: its own rows of A in the last stage, 16 lines of 128
+// bytes. No other warp's wgmma reads them, so this warp's wait is enough.
+__device__ __forceinline__ unsigned own_scratch(const Ring &ring, int last_stage, int warp) {
+    return ONE_A ? ring.base + Ring::BYTES + warp * STORE_SCRATCH * 4
+                 : ring.data(last_stage) + warp * 16 * 128;
+}
+
+// Release the last stages of a tile that this warp has stored.
+template <class Last>
+__device__ __forceinline__ void release_stored(Ring &ring, const Last &last) {
+    fence_proxy_async();  // before the copies that fill the rows again
+    __syncwarp();
+    ring.release(last);
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fastsgemm_fp16x3(const unsigned short *pairs_a, const unsigned short *pairs_b, int M, int N, int k_blocks,
                      int part_blocks, float alpha, const Line *rows, const Line *columns, float beta,
                      float *__restrict__ C, long long ldc, long long part_stride,
                      int *__restrict__ exceptions, const float *source, long long source_row,
-                     long long source_column) {
+                     LastArgument<GROUPED>::Type last) {
     extern __shared__ unsigned char shared[];
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     Ring ring{{(address + SWIZZLE_PERIOD - 1) / SWIZZLE_PERIOD * SWIZZLE_PERIOD}};
@@ -166,9 +222,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     launch_dependents();
     griddepcontrol_wait();
 
-    const OldValues<SOURCE, TRANS_C> old(source, source_row, source_column);
+    const GroupedRows grouped = LastArgument<GROUPED>::rows(last);
+    const OldValues<SOURCE, TRANS_C> old(source, source_row, grouped.source_column);
     if (warpgroup == CONSUMERS) {
         setmaxnreg_dec<COPY_REGISTERS>();
+        if constexpr (GROUPED) {
+            if (warp == 4 * CONSUMERS) copy_groups(pairs_a, pairs_b, ring, M, N, k_blocks, grouped);
+            if (warp == 4 * CONSUMERS + 1) note_groups(M, N, rows, columns, exceptions, grouped);
+            return;
+        }
         if (warp == 4 * CONSUMERS && threadIdx.x % 32 == 0)
             copy_tiles(pairs_a, pairs_b, ring, M, N, k_blocks, part_blocks, tiles, works);
         if (warp == 4 * CONSUMERS + 1)
@@ -177,20 +239,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                                         columns, exceptions);
     } else {
         setmaxnreg_inc<MULTIPLY_REGISTERS>();
+        if constexpr (GROUPED) {
+            Walk walk(grouped, M, N);
+            GroupedTile work;
+            for (unsigned number = blockIdx.x; walk.find(work, number); number += gridDim.x) {
+                float sum[BN / 2];
+                const auto at_end = multiply(sum, ring, stages_of(k_blocks), warpgroup);
+                const unsigned own = own_scratch(ring, at_end.stage[0], warp) - address;
+                store_sums<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
+                                   work.tile.n, work.rows, N, alpha, rows,
+                                   columns + first_line_of_b(work.group, N), beta, C, ldc, old);
+                release_stored(ring, at_end);
+            }
+            return;
+        }
         for (unsigned number = blockIdx.x; number < works; number += gridDim.x) {
             const Work work(M, N, k_blocks, part_blocks, tiles, number);
             float sum[BN / 2];
-            const auto last = multiply(sum, ring, work.groups, warpgroup);
-            // The warp's own rows of A in the last stage: 16 lines of 128 bytes. No other warp's wgmma reads
-            // them, so this warp's wait is enough.
-            const unsigned own = ONE_A ? ring.base + Ring::BYTES + warp * STORE_SCRATCH * 4 - address
-                                       : ring.data(last.stage[0]) + warp * 16 * 128 - address;
+            const auto at_end = multiply(sum, ring, work.groups, warpgroup);
+            const unsigned own = own_scratch(ring, at_end.stage[0], warp) - address;
             store_triangles<Layout>(sum, reinterpret_cast<float *>(shared + own), work.tile.m + 16 * warp,
                                     work.tile.n, M, N, alpha, rows, columns, beta,
                                     C + work.part * part_stride, ldc, old);
-            fence_proxy_async();  // before the copies that fill the rows again
-            __syncwarp();
-            ring.release(last);
+            release_stored(ring, at_end);
         }
     }
 }

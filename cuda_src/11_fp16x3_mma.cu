@@ -10,6 +10,7 @@
 #include "device/warp_mma.cuh"
 #include "device/scaled_store.cuh"
 #include "device/raster.cuh"
+#include "device/grouped_rows.cuh"
 #include "device/dependent_launch.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
@@ -25,6 +26,7 @@ constexpr int SOURCE = 0;   // 0: beta multiplies C; 1, 4: the source, read so m
 constexpr int SYM = 0;      // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
 constexpr int ONE_A = 0;    // 1: A is single FP16 numbers, from a 16-bit operand, not pairs
 constexpr int ONE_B = 0;    // 1: B is
+constexpr int GROUPED = 0;  // 1: the rows are in groups, each with its own B; see device/grouped_rows.cuh
 // constants:end
 
 constexpr int WARPS_N = BN / WN;
@@ -129,25 +131,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                          int k_blocks, int part_blocks, float alpha, const Line *rows, const Line *columns,
                          float beta, float *__restrict__ C, long long ldc, long long part_stride,
                          int *__restrict__ exceptions, const float *source, long long source_row,
-                         long long source_column) {
+                         LastArgument<GROUPED>::Type last) {
     extern __shared__ __align__(128) unsigned char shared[];
     const unsigned ring = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+    const GroupedRows grouped = LastArgument<GROUPED>::rows(last);
     const unsigned tiles = count_tiles<BM, BN, SYM>(M, N);
-    const int part = blockIdx.x / tiles, first = part * part_blocks,
+    const int part = GROUPED ? 0 : blockIdx.x / tiles, first = part * part_blocks,
               blocks = min(part_blocks, k_blocks - first);
-    const Tile tile = tile_of_block<BM, BN, GROUP_M, SYM>(M, N, blockIdx.x % tiles);
     const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WM, warp_n = warp % WARPS_N * WN;
     launch_dependents();
     griddepcontrol_wait();
+    GroupedTile work{};
+    if (GROUPED && !find_tile<BM, BN, GROUP_M, THREADS>(work, reinterpret_cast<int *>(shared), grouped, M, N))
+        return;
+    const Tile tile = GROUPED ? work.tile : tile_of_block<BM, BN, GROUP_M, SYM>(M, N, blockIdx.x % tiles);
+    // Lines of B from a block of k to the next, and those of the groups before.
+    const int lines_b = GROUPED ? int(first_line_of_b(int(grouped.count), N)) : N;
+    const long long first_b = GROUPED ? first_line_of_b(work.group, N) : 0;
+    const int end_a = GROUPED ? work.rows.end : M;
+    __shared__ GroupedTile kept;  // over the main loop, which needs the registers
+    if (GROUPED && threadIdx.x == 0) kept = work;
 
     auto copy = [&](int block) {
         if (block < blocks) {
             const unsigned to = ring + block % STAGES * STAGE;
             copy_lines<BM, ONE_A>(
-                to, pairs_a + static_cast<long long>(first + block) * M * (LINE_BYTES<ONE_A> / 2), tile.m, M);
-            copy_lines<BN, ONE_B>(
-                to + STAGE_A, pairs_b + static_cast<long long>(first + block) * N * (LINE_BYTES<ONE_B> / 2),
-                tile.n, N);
+                to, pairs_a + static_cast<long long>(first + block) * M * (LINE_BYTES<ONE_A> / 2), tile.m,
+                end_a);
+            copy_lines<BN, ONE_B>(to + STAGE_A,
+                                  pairs_b + (static_cast<long long>(first + block) * lines_b + first_b) *
+                                                (LINE_BYTES<ONE_B> / 2),
+                                  tile.n, N);
         }
         cp_async_commit_group();
     };
@@ -170,15 +184,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();  // all have read the last stage
     float *const scratch = reinterpret_cast<float *>(shared) + warp * STORE_SCRATCH;
 
-    const OldValues<SOURCE, TRANS_C> old(source, source_row, source_column);
-    if (warp == 0 && part == 0) note_exceptions<Layout>(tile, M, N, rows, columns, exceptions);
+    const OldValues<SOURCE, TRANS_C> old(source, source_row, grouped.source_column);
+    if constexpr (GROUPED) work = kept;
+    const long long first_line = GROUPED ? first_line_of_b(work.group, N) : 0;
+    if constexpr (GROUPED) {
+        if (warp == 0) note_group<Layout>(work, N, rows, columns + first_line, exceptions);
+    } else {
+        if (warp == 0 && part == 0) note_exceptions<Layout>(tile, M, N, rows, columns, exceptions);
+    }
 #pragma unroll
     for (int i = 0; i < TILES_M; ++i) {
 #pragma unroll
         for (int j = 0; j < TILES_N * 4; ++j)
             sum.value[i][j] = __fmaf_rn(cross.value[i][j], 1.0f / LO_SCALE, sum.value[i][j]);
         const int m = tile.m + warp_m + 16 * i, n = tile.n + warp_n;
-        store_triangles<Layout>(sum.value[i], scratch, m, n, M, N, alpha, rows, columns, beta,
-                                C + part * part_stride, ldc, old);
+        if constexpr (GROUPED)
+            store_sums<Layout>(sum.value[i], scratch, m, n, work.rows, N, alpha, rows, columns + first_line,
+                               beta, C, ldc, old);
+        else
+            store_triangles<Layout>(sum.value[i], scratch, m, n, M, N, alpha, rows, columns, beta,
+                                    C + part * part_stride, ldc, old);
     }
 }

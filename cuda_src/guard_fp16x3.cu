@@ -16,16 +16,18 @@
 // k * b_k + n * b_n, C is row-major. `exceptions` has a word for each TILE_M x TILE_N tile of C, row by row.
 #include "device/split_format.cuh"
 #include "device/dependent_launch.cuh"
+#include "device/grouped_rows.cuh"
 #include "device/outer_product.cuh"
 #include "device/shared_memory.cuh"
 #include "device/source.cuh"
 #include "device/triangle.cuh"
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)
-constexpr int SOURCE = 0;  // 0: beta multiplies C; 1: the source, see device/source.cuh
-constexpr int SYM = 0;     // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
-constexpr int TYPE_A = 0;  // of the elements of A: 0: float32, 1: bfloat16, 2: float16
-constexpr int TYPE_B = 0;  // of the elements of B
+constexpr int SOURCE = 0;   // 0: beta multiplies C; 1: the source, see device/source.cuh
+constexpr int SYM = 0;      // 1: C is symmetric; 2, 3: one triangle is stored; see device/triangle.cuh
+constexpr int TYPE_A = 0;   // of the elements of A: 0: float32, 1: bfloat16, 2: float16
+constexpr int TYPE_B = 0;   // of the elements of B
+constexpr int GROUPED = 0;  // 1: the rows are in groups, each with its own B; see device/grouped_rows.cuh
 // constants:end
 constexpr int SIDE = 128;            // rows and columns of a block
 constexpr int BK = 16;               // steps of k of a stage in shared memory
@@ -60,12 +62,14 @@ struct Problem {
     const Line *columns;
     const int *column_where;
     OldValues<SOURCE> old;
+    long long first_b;  // the place of a group's B in that of all groups, and of its first line
+    int first_column;
 
     __device__ __forceinline__ float a(long long m, long long k) const {
         return to_float<TYPE_A>(A[m * a_m + k * a_k]);
     }
     __device__ __forceinline__ float b(long long k, long long n) const {
-        return to_float<TYPE_B>(B[k * b_k + n * b_n]);
+        return to_float<TYPE_B>(B[first_b + k * b_k + n * b_n]);
     }
 };
 
@@ -184,7 +188,7 @@ __device__ __forceinline__ void multiply_step(const float (&a)[PITCH], const flo
 __device__ __forceinline__ void multiply(const Problem &p, const Block &block, float (&a)[2][BK][PITCH],
                                          float (&b)[2][BK][PITCH], float (&acc)[EACH][EACH]) {
     const Copy<TYPE_A> copy_a(p.A, p.a_m, p.a_k, block.m, block.m_end);
-    const Copy<TYPE_B> copy_b(p.B, p.b_n, p.b_k, block.n, block.n_end);
+    const Copy<TYPE_B> copy_b(p.B + p.first_b, p.b_n, p.b_k, block.n, block.n_end);
     float next_a[COPIED], next_b[COPIED];
     const auto read = [&](int k0) {
         if (k0 + BK <= p.K) {
@@ -313,11 +317,29 @@ __device__ __forceinline__ void repair(const Problem &p, const Block &block, Sha
                                  [&](int k) { return p.a(m, k); });
     } else {
         const int n = block.n + own;
-        dense = shared.columns.read(own, n < block.n_end, n, p.columns, p.column_where, most,
+        dense = shared.columns.read(own, n < block.n_end, n, p.columns + p.first_column,
+                                    p.column_where + p.first_column * SPARSE, most,
                                     [&](int k) { return p.b(k, n); });
     }
     if (__syncthreads_or(dense)) compute_dense(p, block, most, shared);
     add_left_out(p, block, most, shared.rows, shared.columns);
+}
+
+using Table = GroupTable<THREADS, SWIZZLED_LINES>;
+
+// The problem whose B is that of a group.
+__device__ __forceinline__ Problem of_group(Problem p, const Group &group, long long step_b) {
+    p.first_b = group.number * step_b;
+    p.first_column = int(first_line_of_b(group.number, p.N));
+    return p;
+}
+
+// A block of C whose rows were counted as if all tiles lay one below the other, where it lies: only rows of
+// its group.
+__device__ __forceinline__ Block in_group(Block block, const Group &group, int TILE_M) {
+    const int up = group.tiles_before * TILE_M - group.first / SWIZZLED_LINES * SWIZZLED_LINES;
+    const int end = group.first + group.extent;
+    return {max(block.m - up, group.first), block.n, min(block.m_end - up, end), block.n_end};
 }
 
 // Return which of the bits of `found` is the number-th that is set.
@@ -335,17 +357,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                            float beta, float *C, long long ldc, int parts, long long part_stride,
                            const Line *rows, const int *row_where, const Line *columns,
                            const int *column_where, const int *exceptions, int TILE_M, int TILE_N,
-                           const float *source, long long source_row, long long source_column) {
+                           const float *source, long long source_row, LastArgument<GROUPED>::Type last) {
     __shared__ __align__(16) Shared shared;
     __shared__ unsigned found[WORDS * WARPS];  // a bit for each tile that was looked at, in their order
-    const OldValues<SOURCE> old(source, source_row, source_column);
+    const GroupedRows grouped = LastArgument<GROUPED>::rows(last);
+    const OldValues<SOURCE> old(source, source_row, grouped.source_column);
     const Problem problem{M,    N, K,   alpha, A,           a_m,  a_k,       B,       b_k,          b_n,
-                          beta, C, ldc, parts, part_stride, rows, row_where, columns, column_where, old};
+                          beta, C, ldc, parts, part_stride, rows, row_where, columns, column_where, old,
+                          0,    0};
     const int tiles_n = (N + TILE_N - 1) / TILE_N;
-    const long long tiles = static_cast<long long>((M + TILE_M - 1) / TILE_M) * tiles_n;
+    long long tiles = static_cast<long long>((M + TILE_M - 1) / TILE_M) * tiles_n;
     const int down = (TILE_M + SIDE - 1) / SIDE, right = (TILE_N + SIDE - 1) / SIDE;
     launch_dependents();  // reduce_parts, which adds up the parts
     griddepcontrol_wait();
+    const Table table{grouped.groups, int(grouped.count), M};
+    int *const scratch = reinterpret_cast<int *>(&shared);
+    if constexpr (GROUPED) tiles = static_cast<long long>(table.count_tiles(scratch, TILE_M)) * tiles_n;
 
     // This block of the grid takes every gridDim.x-th of the blocks of C: from `next` on, of `before` so far.
     unsigned next = blockIdx.x, before = 0;
@@ -374,9 +401,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                       n = static_cast<int>(tile % tiles_n) * TILE_N;
             const int in_tile = (next - before) % (down * right);
             const int block_m = m + in_tile / right * SIDE, block_n = n + in_tile % right * SIDE;
-            const Block block{block_m, block_n, min(min(M, m + TILE_M), block_m + SIDE),
+            const int most_m = GROUPED ? m + TILE_M : min(M, m + TILE_M);  // rows of groups are cut below
+            const Block block{block_m, block_n, min(most_m, block_m + SIDE),
                               min(min(N, n + TILE_N), block_n + SIDE)};
-            repair(problem, block, shared);
+            if constexpr (GROUPED) {
+                __syncthreads();  // the block before was repaired
+                const Group group = table.of_tile(scratch, static_cast<int>(tile / tiles_n), TILE_M);
+                repair(of_group(problem, group, grouped.step_b), in_group(block, group, TILE_M), shared);
+            } else {
+                repair(problem, block, shared);
+            }
         }
         before += blocks;
         __syncthreads();

@@ -22,6 +22,7 @@ constexpr int TYPE_2 = 0;          // the same of the second side
 constexpr int LINE_THREADS = 128;  // per contiguous line: 32, 64, ... 512
 constexpr int QUADS = 4;           // 4 QUADS LINE_THREADS elements of a contiguous line stay in registers
 constexpr int TILES = 4;           // of 16 KB, which a block of strided lines keeps in shared memory
+constexpr int BATCHED = 0;         // 1: gridDim.y matrices, ldx_2 elements of X_1 apart; no second side
 constexpr int CLUSTER = 8;  // blocks that share out K of strided lines: 1, 2, 4 or 8, below sm_90 only 1
 // constants:end
 
@@ -37,21 +38,37 @@ __device__ __forceinline__ void split_side(const Side &side, int block, int bloc
         split_rows<THREADS, LINE_THREADS, QUADS, VEC, TYPE>(side, block);
 }
 
+// Matrix blockIdx.y of a batch, which lies `step` elements after the one before.
+__device__ __forceinline__ Side of_matrix(Side side, long long step) {
+    const int lines = (side.lines + SWIZZLED_LINES - 1) / SWIZZLED_LINES * SWIZZLED_LINES;
+    const long long before = static_cast<long long>(blockIdx.y) * lines;
+    side.pitch = lines * int(gridDim.y);
+    const auto X = reinterpret_cast<const ElementType<TYPE_1> *>(side.X) + blockIdx.y * step;
+    side.X = reinterpret_cast<const float *>(X);
+    side.pairs += before * (LINE_BYTES<TYPE_1 != 0> / 2);
+    side.info += before;
+    side.where += before * SPARSE;
+    return side;
+}
+
 extern "C" __global__ void
 #if __CUDA_ARCH__ >= 900
 __cluster_dims__(CLUSTER, 1, 1)
 #endif
-    __launch_bounds__(THREADS, (STRIDED_2 ? 1536 : 1024) / THREADS)  // at most 40 or 64 registers
+    __launch_bounds__(THREADS, (STRIDED_2 && !BATCHED ? 1536 : 1024) / THREADS)  // at most 40 or 64 registers
     fastsgemm_split(int K, int blocks_1, int lines_1, const float *X_1, long long ldx_1,
                     const unsigned *maxima_1, int maxima_parts_1, unsigned short *pairs_1, Line *info_1,
                     int *where_1, int lines_2, const float *X_2, long long ldx_2, const unsigned *maxima_2,
                     int maxima_parts_2, unsigned short *pairs_2, Line *info_2, int *where_2) {
-    const Side first = {X_1, ldx_1, lines_1, K, maxima_1, maxima_parts_1, pairs_1, info_1, where_1};
-    const Side second = {X_2, ldx_2, lines_2, K, maxima_2, maxima_parts_2, pairs_2, info_2, where_2};
+    const Side first = {X_1, ldx_1, lines_1, K, lines_1, maxima_1, maxima_parts_1, pairs_1, info_1, where_1};
+    const Side second = {X_2, ldx_2, lines_2, K, lines_2, maxima_2, maxima_parts_2, pairs_2, info_2, where_2};
     const int blocks_2 = int(gridDim.x) - blocks_1, block = int(blockIdx.x) - blocks_1;  // of the second
     launch_dependents();
     griddepcontrol_wait();
-    if constexpr (STRIDED_1 == STRIDED_2 && VEC_1 == VEC_2 && TYPE_1 == TYPE_2) {  // the same code, once
+    if constexpr (BATCHED) {
+        split_side<STRIDED_1, VEC_1, TYPE_1>(of_matrix(first, ldx_2), int(blockIdx.x), int(gridDim.x));
+    } else if constexpr (STRIDED_1 == STRIDED_2 && VEC_1 == VEC_2 &&
+                         TYPE_1 == TYPE_2) {  // the same code, once
         const bool of_first = block < 0;
         const Side side = of_first ? first : second;
         split_side<STRIDED_1, VEC_1, TYPE_1>(side, of_first ? block + blocks_1 : block,

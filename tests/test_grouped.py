@@ -104,6 +104,13 @@ def test_one_size_needs_no_offsets():
         grouped_mm(A, B[:2])
 
 
+def test_tensor_cores_are_used_where_they_are_quicker(kind, monkeypatch):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+    A, B, _ = drawn(kind)
+    result = grouped_mm(A, B, ENDS, precision="fp16x3")  # not of such few rows
+    assert (groups_of(kind, result) == groups_of(kind, grouped_mm(A, B, ENDS))).all()
+
+
 @pytest.mark.parametrize("backend", ["host", "sim"])
 def test_operands_of_16_bits_have_float32_results(kind, backend, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_DEVICE", backend)
@@ -139,7 +146,8 @@ WRONG = {
         lambda A, B, C: grouped_mm(A, B, ENDS, 1, C.astype("e"), 1, precision="ieee", out=C), DTypeError, "C must be f"
     ),
     "precision": (
-        lambda A, B, C: grouped_mm(A, B, ENDS, precision="fp16x3"), PrecisionError, "groups have precision 'ieee' only"
+        lambda A, B, C: grouped_mm(A, B, ENDS, precision="fp16x3", batch_invariant=True), PrecisionError,
+        "needs precision 'ieee' for groups",
     ),
     "order": (
         lambda A, B, C: grouped_mm(A, B, ENDS, batch_invariant=True), DeviceError, "set FASTSGEMM_DEVICE=sim"

@@ -215,7 +215,11 @@ def test_what_cannot_be_prepared_is_refused(arguments, error, message):
         ({"batch": 2000, "rung": "fp16x3"}, ShapeError, "at most 1024 products, got 2000"),
         ({"device": "sm_75", "rung": "fp16x3"}, DeviceError, "sm_80 or later"),
         ({"ragged": "m"}, ShapeError, "ragged must be 'M', 'N' or 'K'.* got 'm'"),
-        ({"ragged": "M", "precision": "fp16x3"}, PrecisionError, "groups have precision 'ieee' only"),
+        (
+            {"ragged": "M", "precision": "fp16x3", "batch_invariant": True},
+            PrecisionError,
+            "needs precision 'ieee' for g",
+        ),
         ({"ragged": "M", "rung": "warptiled"}, ConfigError, "groups are computed by rung 9 pipelined, got 8 warptiled"),
         ({"ragged": "M", "source": "row"}, ArgumentError, "groups have no source but a matrix, got 'row'"),
         ({"ragged": "M", "symmetric": True}, ShapeError, "groups have no symmetric results"),

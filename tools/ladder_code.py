@@ -76,7 +76,7 @@ PASSAGES: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
         "11_fp16x3.cu",
         (
             ("ring.wait_empty();", "ring.next();"),
-            ("const auto last = multiply(sum, ring, work.groups, warpgroup);",) * 2,
+            ("const auto at_end = multiply(sum, ring, work.groups, warpgroup);",) * 2,
         ),
     ),
 }  # fmt: skip

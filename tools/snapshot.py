@@ -159,6 +159,7 @@ def parameters(source: str, name: str) -> list[int]:
     last = 88 if "constexpr int SOURCE = 0;" in source else 136
     grouped = 0 if "constexpr int GROUPED = 0;" in source else 16
     sizes = PARAMETERS | {"BatchAndSource<SOURCE>": last, "GroupedBatch<SOURCE, GROUPED>": last + grouped}
+    sizes["LastArgument<GROUPED>::Type"] = 40 if grouped else 8
     declared = re.split(r",(?![^<]*>)", re.findall(rf"\b{name}\((.*?)\)", source, re.DOTALL)[0])
     types = [re.sub(r"const |__grid_constant__ |\w+$", "", " ".join(each.split())).strip() for each in declared]
     return [8 if "*" in each else sizes[type_] for each, type_ in zip(declared, types, strict=True)]

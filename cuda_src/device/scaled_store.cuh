@@ -30,16 +30,24 @@ struct MirroredLayout {
     static constexpr bool LOOPS = true;
 };
 
+// Return whether a tile holds lines with exceptions. By one warp.
+template <class Layout>
+__device__ __forceinline__ unsigned has_exceptions(Tile tile, int M, int N, const Line *rows,
+                                                   const Line *columns) {
+    const int lane = threadIdx.x % 32;
+    unsigned any = 0;
+    for (int i = tile.m + lane; i < min(M, tile.m + Layout::BM); i += 32) any |= rows[i].left_out;
+    for (int i = tile.n + lane; i < min(N, tile.n + Layout::BN); i += 32) any |= columns[i].left_out;
+    return __any_sync(0xffffffffu, any != 0);
+}
+
 // Note for the guard kernel whether a tile holds lines with exceptions. By one warp.
 template <class Layout>
 __device__ __forceinline__ void note_exceptions(Tile tile, int M, int N, const Line *rows,
                                                 const Line *columns, int *exceptions) {
     const int lane = threadIdx.x % 32;
     constexpr int BM = Layout::BM, BN = Layout::BN;
-    unsigned any = 0;
-    for (int i = tile.m + lane; i < min(M, tile.m + BM); i += 32) any |= rows[i].left_out;
-    for (int i = tile.n + lane; i < min(N, tile.n + BN); i += 32) any |= columns[i].left_out;
-    any = __any_sync(0xffffffffu, any != 0);
+    const unsigned any = has_exceptions<Layout>(tile, M, N, rows, columns);
     const unsigned down = tile.m / BM, right = tile.n / BN;
     // In the order of C's memory: row by row where C is row-major.
     const unsigned place =
@@ -59,8 +67,22 @@ __device__ __forceinline__ bool is_stored(int code) {
     return code < NOT_STORED / 2;
 }
 
-__device__ __forceinline__ int store_code(const Line *lines, int i, int end, float alpha) {
-    if (i >= end) return NOT_STORED;
+// Rows of C that are stored.
+struct RowRange {
+    int first, end;
+};
+
+// Whether a line, of so many or of a range, is not stored.
+__device__ __forceinline__ bool is_outside(int i, int end) {
+    return i >= end;
+}
+__device__ __forceinline__ bool is_outside(int i, RowRange range) {
+    return i < range.first || i >= range.end;
+}
+
+template <class Lines>
+__device__ __forceinline__ int store_code(const Line *lines, int i, Lines all, float alpha) {
+    if (is_outside(i, all)) return NOT_STORED;
     if (lines == nullptr) return 0;
     const Line line = lines[i];
     return line.left_out <= most_left_out(alpha) ? line.exponent : NOT_STORED;
@@ -149,8 +171,8 @@ struct StorePass {
 // the old values lie (device/source.cuh). The sums go through the warp's own shared memory, because a warp
 // has only eight neighbours of a row in its registers at a time: stored from there, an unaligned C would be
 // written in twice as many sectors.
-template <class Layout, class Old, int PLACES>
-__device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *scratch, int m, int n, int M,
+template <class Layout, class Old, class Rows, int PLACES>
+__device__ __forceinline__ void store_sums(const float (&sum)[PLACES], float *scratch, int m, int n, Rows M,
                                            int N, float alpha, const Line *rows, const Line *columns,
                                            float beta, ElementType<Layout::TYPE_C> *C, long long ldc,
                                            const Old &values) {

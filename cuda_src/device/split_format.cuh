@@ -51,11 +51,16 @@ __device__ __forceinline__ unsigned most_left_out(float alpha) {
     return fabsf(alpha) <= 1.0f ? SPARSE : 0;
 }
 
+// Tiles begin at multiples of so many lines, because a line's place in the swizzle repeats. So do the lines
+// of each matrix of a batch.
+constexpr int SWIZZLED_LINES = 8;
+
 // An operand to split, or a panel of its lines, and the arrays of its split form.
 struct Side {
     const float *X;  // where it begins; elements of 16 bits are cast where they are read
     long long ldx;
     int lines, K;
+    int pitch;               // lines from a block of k to the next
     const unsigned *maxima;  // without clusters: largest magnitudes of strided lines, in parts of K
     int maxima_parts;
     unsigned short *pairs;
@@ -144,7 +149,7 @@ template <int TYPE>
 __device__ __forceinline__ void store_pairs(const Side &side, long long line, int k, const float (&x)[4]) {
     const uint2 hi = make_uint2(to_half2(x[0], x[1]), to_half2(x[2], x[3]));
     if constexpr (TYPE != 0) {
-        const long long place = static_cast<long long>(k / BLOCK_K) * side.lines + line;
+        const long long place = static_cast<long long>(k / BLOCK_K) * side.pitch + line;
         const auto in_line = reinterpret_cast<unsigned long long>(side.pairs) + place * LINE_BYTES<1>;
         *reinterpret_cast<uint2 *>(in_line + (k % BLOCK_K * 2 ^ int(line) % 8 / 2 * 16)) = hi;
         return;
@@ -152,7 +157,7 @@ __device__ __forceinline__ void store_pairs(const Side &side, long long line, in
     const float2 first = from_half2(hi.x), second = from_half2(hi.y);
     const uint2 lo = make_uint2(to_half2((x[0] - first.x) * LO_SCALE, (x[1] - first.y) * LO_SCALE),
                                 to_half2((x[2] - second.x) * LO_SCALE, (x[3] - second.y) * LO_SCALE));
-    const long long place = static_cast<long long>(k / BLOCK_K) * side.lines + line;
+    const long long place = static_cast<long long>(k / BLOCK_K) * side.pitch + line;
     const auto in_line = reinterpret_cast<unsigned long long>(side.pairs + place * LINE_HALVES);
     const auto at = in_line + (k % BLOCK_K * 2 ^ int(line) % 8 * 16);  // a line begins at a multiple of 128
     *reinterpret_cast<uint2 *>(at) = hi;

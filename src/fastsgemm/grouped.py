@@ -49,13 +49,13 @@ def grouped_mm(
     (G, M, K)  (G, K, N)  (G, M, N)  all of one size, without offsets         a batch, as in `sgemm`
     ========== ========== ========== ======================================== ====================
 
-    Products are IEEE float32 fused multiply-adds. TF32 is never used.
+    By default products are IEEE float32 fused multiply-adds. TF32 is never used.
 
     Parameters
     ----------
     A, B : array, float32, bfloat16 or float16
         As `sgemm` takes them, but not under JAX's tracing. A float32 matrix that has a unit stride is read in place.
-        16-bit operands need a `precision` by name, or `batch_invariant`; float32 copies of them are multiplied.
+        16-bit operands need a `precision` by name, or `batch_invariant`; with "ieee", float32 copies are multiplied.
     offsets : array, shape (G,), int32 or int64, optional
         Where each group ends, ascending, at most T. On the device of A; a device's offsets are never read by the host.
     alpha, beta : float
@@ -63,9 +63,11 @@ def grouped_mm(
     C : array, of the shape of the result, float32, optional
         Written in place and returned, unless `out` is given; then beta must not be 0. Without C, beta must be 0.
     precision : str, optional
-        ``"ieee"``, the default for float32 operands. A batch without offsets may have any precision of `sgemm`.
+        ``"ieee"``, the default for float32 operands, or ``"fp16x3"``, as in `sgemm`: tensor cores compute groups of
+        rows of a row-major result, or of columns of a column-major one, where they are faster.
     batch_invariant : bool
-        Each element of a group's result has the bits that ``sgemm(..., batch_invariant=True)`` gives it.
+        Each element of a group's result has the bits that ``sgemm(..., batch_invariant=True)`` gives it. Precision
+        "ieee" only.
     out : array, of the shape of the result, float32, optional
         Written in place of C and returned.
     stream : object with ``__cuda_stream__``, optional
@@ -85,7 +87,8 @@ def grouped_mm(
     ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError, PrecisionError
         Subclasses of ValueError. The shapes do not match; what is written shares memory with another operand or
         itself; the operands are on different devices; an array cannot be read or written as given, or requires grad;
-        beta != 0 without C, or beta = 0 with both C and `out`; the precision is another one.
+        beta != 0 without C, or beta = 0 with both C and `out`; the precision is unknown, or "fp16x3" with
+        `batch_invariant`.
     DeviceError
         A subclass of RuntimeError. See `sgemm`; or `batch_invariant` is asked for of host arrays without a simulated
         device.
@@ -99,9 +102,9 @@ def grouped_mm(
     **Rows or columns past the last offset** belong to no group. They are left as they are in C or `out`, and undefined
     in a new result. A group without steps of k has the result beta * C: zeros where beta is 0.
 
-    **Choice of the kernel.** It is rung 9 with the config for groups of the mean size T / G, without split-K. So
-    results do not depend on how the groups divide T, except that with ragged k each group sums its own steps. A CUDA
-    graph can be replayed with other offsets. With `batch_invariant` results do not depend on T and G either.
+    **Choice of the kernel.** It is rung 9 with the config for groups of the mean size T / G, without split-K, or rung
+    11. So results do not depend on how the groups divide T, except that with ragged k each group sums its own steps. A
+    CUDA graph can be replayed with other offsets. With `batch_invariant` results do not depend on T and G either.
 
     **Host arrays** are multiplied by NumPy, group by group, or on a simulated device with ``FASTSGEMM_DEVICE=sim``.
 

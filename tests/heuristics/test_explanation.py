@@ -123,10 +123,30 @@ def test_groups_are_explained(extent):
     assert in_order.choice.config.segment == 1024
     unmeasured = explain(4096, 1408, 2048, device="sm_75", batch=64, ragged=extent)
     assert unmeasured.choice.config.split_k == 1 and unmeasured.command.startswith("fastsgemm tune")
-    with pytest.raises(PrecisionError, match="groups have precision 'ieee' only"):
-        explain(64, 64, 64, device="sm_90", batch=8, ragged=extent, precision="fp16x3")
+    with pytest.raises(PrecisionError, match="needs precision 'ieee' for groups, got 'fp16x3'"):
+        explain(64, 64, 64, device="sm_90", batch=8, ragged=extent, precision="fp16x3", batch_invariant=True)
     with pytest.raises(ConfigError, match="computed by rung 9 pipelined, got 10 skinny"):
         explain(64, 64, 64, device="sm_90", batch=8, ragged=extent, rung="skinny")
+
+
+def test_groups_of_rows_on_tensor_cores():
+    def why(device="NVIDIA H200", ragged="M", K=2048, groups=64):
+        return explain(16384, 1408, K, device=device, batch=groups, ragged=ragged, precision="fp16x3")
+
+    found = why()
+    assert found.rung == "fp16x3" and "quicker than the IEEE kernel of rung pipelined: " in str(found)
+    assert found.choice.config.SPLIT_K == 1 and found.choice.ms < found.choice.ieee_ms
+    assert found.alternatives[1].rung.name == "pipelined"
+    for other, reason in (
+        (why(ragged="K"), "groups of rows of a row-major result only"),
+        (why(ragged="N"), "groups of rows of a row-major result only"),
+        (why(K=8), "so few steps of k err less"),
+        (explain(2000, 64, 64, device="H200", batch=9, ragged="M", precision="fp16x3"), "rung pipelined is quicker"),
+        (why(groups=70000), "more or larger than rung 11 computes by one launch"),
+        (why(device="sm_75"), "need sm_80 or later"),
+        (why(device="sm_86"), "nobody measured fp16x3 on sm_86"),
+    ):
+        assert other.rung == "pipelined" and reason in other.choice.why, reason
 
 
 def test_the_default_rung_is_that_of_sgemm():

@@ -34,7 +34,7 @@ def drawn(count):
 def test_each_group_is_summed_by_one_block(device, ragged, in_order):
     for drawn_problem in drawn(60):
         problem = dataclasses.replace(drawn_problem, ragged=ragged)
-        choice = choose_grouped(device, problem, in_order)
+        choice = choose_grouped(device, Request(batch_invariant=in_order), problem)
         assert choice.rung is RUNG and RUNG.violations(choice.config, device.shared_limit) == []
         if in_order:
             assert choice.config.segment == SEGMENT

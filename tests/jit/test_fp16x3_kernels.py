@@ -15,7 +15,7 @@ from fastsgemm.jit import source
 from fastsgemm.problem import DTYPES, DType
 from fastsgemm.rungs import kernel_name
 
-FLOAT32 = {"ONE_A": 0, "ONE_B": 0}
+FLOAT32 = {"ONE_A": 0, "ONE_B": 0, "GROUPED": 0}
 COPY, MULTIPLY = 40, 232  # registers a thread, COPY_REGISTERS and MULTIPLY_REGISTERS of 11_fp16x3.cu
 
 
@@ -58,6 +58,19 @@ def test_the_products_on_hopper_have_the_registers_that_they_hand_over(number):
     assert report.registers * 128 * (consumers + 1) >= 128 * (COPY + consumers * MULTIPLY), (constants, report)
 
 
+@pytest.mark.sampled(every=9)
+@pytest.mark.parametrize(("vec_c", "source"), [(4, 0), (4, 4), (1, 1)])
+@pytest.mark.parametrize("number", range(len(tiles("sm_90"))))
+def test_those_of_groups_have_them_too(number, vec_c, source):
+    config = tiles("sm_90")[number]
+    how = {"TRANS_C": 0, "VEC_C": vec_c, "SOURCE": source, "SPLIT_BEFORE": 0, "SYM": 0, "EXCHANGED": 0}
+    constants = config.compiled | how | FLOAT32 | {"GROUPED": 1}
+    [(_, report)] = reports([(file_of(config), constants, "sm_90")])
+    assert clean(report), (constants, report)
+    consumers = constants["BM"] // 64
+    assert report.registers * 128 * (consumers + 1) >= 128 * (COPY + consumers * MULTIPLY), (constants, report)
+
+
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(("vec_c", "source"), [(4, 1), (1, 0), (4, 4), (1, 1), (4, 0)])
 def test_those_of_symmetric_results_keep_their_sums_in_registers(vec_c, source):
@@ -74,7 +87,9 @@ def test_those_of_16_bit_operands_have_them_too(number, pair):
     how = {"TRANS_C": number % 2, "VEC_C": 1 if number % 2 else 4, "SOURCE": 0, "SPLIT_BEFORE": 0, "SYM": 0}
     how["EXCHANGED"] = number % 2
     stages, shared = ring(config, dtypes)
-    constants = config.compiled | how | {"ONE_A": int(dtypes.a > 0), "ONE_B": int(dtypes.b > 0), "STAGES": stages}
+    constants = (
+        config.compiled | how | {"ONE_A": int(dtypes.a > 0), "ONE_B": int(dtypes.b > 0), "STAGES": stages, "GROUPED": 0}
+    )
     [(_, report)] = reports([(file_of(config), constants, "sm_90")])
     assert clean(report) and shared <= 232448, (constants, report)
     consumers = constants["BM"] // 64
@@ -112,6 +127,7 @@ def test_the_products_elsewhere_compile_cleanly(arch, reads_source, sym):
     vec_c = 1 if arch in NARROW else 4
     how = {"TRANS_C": 0, "VEC_C": vec_c, "SOURCE": vec_c if reads_source else 0, "SYM": sym}
     ones = [(0, 0), (1, 0), (0, 1), (1, 1)] if sym == 0 else [(0, 0)]
+    how["GROUPED"] = 1 - sym
     jobs = [(one.compiled | how | {"ONE_A": a, "ONE_B": b}, one) for one in tiles(arch) for a, b in ones]
     assert faults([(file_of(one), constants, arch) for constants, one in jobs]) == []
 
@@ -147,10 +163,18 @@ def test_the_other_kernels_compile_cleanly(half, arch):
     ]
     jobs = [
         *(("split.cu", constants, arch) for constants in splits),
+        *(("split.cu", constants | {"BATCHED": 1}, arch) for constants in splits[1:4]),
         *(("column_maxima.cu", {"VEC": vec, "TYPE": dtype}, arch) for dtype in (0, 1, 2)),
         *(
-            ("guard_fp16x3.cu", {"SOURCE": read, "SYM": sym, "TYPE_A": a, "TYPE_B": b}, arch)
-            for read, sym, a, b in ((0, 1, 0, 0), (1, 0, 0, 0), (0, 0, 1, 0), (1, 1, 2, 1))
+            ("guard_fp16x3.cu", {"SOURCE": read, "SYM": sym, "TYPE_A": a, "TYPE_B": b, "GROUPED": grouped}, arch)
+            for read, sym, a, b, grouped in (
+                (0, 1, 0, 0, 0),
+                (1, 0, 0, 0, 0),
+                (0, 0, 1, 0, 0),
+                (1, 1, 2, 1, 0),
+                (0, 0, 0, 0, 1),
+                (1, 0, 2, 1, 1),
+            )
         ),
     ]
     assert faults(jobs[half::2]) == []

@@ -276,15 +276,16 @@ def test_pairs_with_fewer_digits_are_within_the_bound(K, monkeypatch):
     assert worst(C, A, B, 1, 0, C) > K
 
 
-STRIDES, OF_BATCH = "source_row, source_column)", "batch.source.row_stride, batch.source.column_stride)"
+STRIDES, TURNED = "source_row, grouped.source_column)", "grouped.source_column, source_row)"
+OF_BATCH = "batch.source.row_stride, batch.source.column_stride)"
 
 
 @pytest.mark.sampled(every=2)  # of six: each kernel, and both faults
 @pytest.mark.parametrize(("file", "old", "new"), [
-    ("11_fp16x3.cu", STRIDES, "source_column, source_row)"),
+    ("11_fp16x3.cu", STRIDES, TURNED),
     ("11_fp16x3.cu", "<SOURCE", "<0"),
     ("guard_fp16x3.cu", "<SOURCE", "<0"),
-    ("guard_fp16x3.cu", STRIDES, "source_column, source_row)"),
+    ("guard_fp16x3.cu", STRIDES, TURNED),
     ("reduce_parts.cu", OF_BATCH, "batch.source.column_stride, batch.source.row_stride)"),
     ("reduce_parts.cu", "first_of(batch.source)", "nullptr"),
 ])  # fmt: skip
@@ -427,7 +428,7 @@ def test_pairs_that_are_not_swizzled_are_seen(kernel):
     assert worst(C, A, B, 1.0, 0.0, C) > 1000
 
 
-BYTES, STEP = "bytes(min(most, lines - first) * LINE_BYTES<ONE>)", "a.from += a.step"
+BYTES, STEP = "bytes(min(most, int(lines - first)) * LINE_BYTES<ONE>)", "a.from += a.step"
 WRONG_COPIES = {
     "whole tiles": (BYTES, "bytes(most * LINE_BYTES<ONE>)", GlobalAccessError, "belongs to no operand"),
     "a line too many": (BYTES, BYTES.replace("<ONE>", "<ONE> + 128"), GlobalAccessError, "belongs to no operand"),

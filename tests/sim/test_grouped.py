@@ -8,7 +8,7 @@ import pytest
 from fastsgemm import PipelinedConfig, rungs
 from fastsgemm.call import grouped as plans
 from fastsgemm.geometry.layout import Meta, row_major
-from fastsgemm.heuristics.selection import GIVEN, Selection
+from fastsgemm.heuristics.selection import GIVEN, Choice, Selection
 from fastsgemm.problem import format_problem
 from fastsgemm.request import PLAIN, resolve
 from fastsgemm.sim import Machine
@@ -46,7 +46,9 @@ def forced(monkeypatch):
     """Return a function that lets products be computed with this config."""
 
     def force(config):
-        monkeypatch.setattr(plans, "choose_grouped", lambda *_: Selection(rungs.find("pipelined"), config, GIVEN))
+        monkeypatch.setattr(
+            plans, "choose_grouped", lambda *_: Choice(Selection(rungs.find("pipelined"), config, GIVEN))
+        )
 
     force(SMALL)
     return force
@@ -252,7 +254,7 @@ def test_the_choice_is_for_the_mean_group(monkeypatch):
     check("rows", [30, 30, 80], sizes=(0, 32, 8))
     check("k", [30, 30, 80], sizes=(12, 32, 0))
     check("columns", [30, 30, 80], "NNT", sizes=(12, 0, 8))  # computed as rows of the transposed product
-    assert list(map(format_problem, (problem for _, problem, _ in asked))) == [
+    assert list(map(format_problem, (problem for *_, problem in asked))) == [
         "80,32,8,m3",
         "12,32,80,k3",
         "80,12,8,TT,m3",

@@ -37,6 +37,7 @@ def parameters_of(source, entry):
     last = "b" if "constexpr int SOURCE = 0;" in source else "s"
     kinds = {"int": "i", "float": "f", "long long": "q", "Batch": "b", "BatchAndSource<SOURCE>": last, "TensorMap": "t"}
     grouped = re.search(r"constexpr int GROUPED = [123];", source)
+    kinds["LastArgument<GROUPED>::Type"] = "q"
     kinds["GroupedBatch<SOURCE, GROUPED>"] = {"b": "g", "s": "h"}[last] if grouped else last
     plain = [re.sub(r"const |__grid_constant__ |\s*\w+$", "", " ".join(one.split())).strip() for one in found]
     return "".join("P" if "*" in one else kinds[kind] for one, kind in zip(found, plain, strict=True))

@@ -24,7 +24,7 @@ from fastsgemm.heuristics.choice import Choice
 from fastsgemm.jit.source import spec
 from fastsgemm.problem import Dtypes, Sym
 
-_PURPOSE = "the split operands of fp16x3"
+PURPOSE = "the split operands of fp16x3"
 
 
 def add_product(
@@ -147,7 +147,7 @@ class _Builder:
         for place, room in zip(places, rooms, strict=True):
             if begins and self.gram and len(panels[0]) == 1:
                 place = begins[0]
-            begins.append(place or self.draft.reserve(room.end, _PURPOSE))
+            begins.append(place or self.draft.reserve(room.end, PURPOSE))
         return begins, rooms
 
     def _split(self, operands: list[Unsplit]) -> None:
@@ -167,7 +167,7 @@ class _Builder:
         trans_c = self.trans_c or (self.sym is not Sym.WHOLE and m < n)
         multiprocessors = self.draft.traits.multiprocessors
         tiling = geometry.tiling(self.config, M, N, self.K, trans_c, multiprocessors, sym)
-        exceptions = self.draft.reserve(ITEM * tiling.tiles, _PURPOSE)
+        exceptions = self.draft.reserve(ITEM * tiling.tiles, PURPOSE)
         words = Matrix(exceptions, (tiling.tiles,), (1,), name="exceptions")
         source = self.source and self.source.block((m, n), (M, N))
         epilogue = Epilogue(self.draft, self.c.block((m, n), (M, N)), source, sym, tiling.parts)
@@ -187,7 +187,7 @@ class _Builder:
         if t.trans_c:
             for of_both in (pairs, infos, lines, types):
                 of_both.reverse()
-        constants |= {"ONE_A": int(types[0] > 0), "ONE_B": int(types[1] > 0)}
+        constants |= {"ONE_A": int(types[0] > 0), "ONE_B": int(types[1] > 0), "GROUPED": 0}
         constants["STAGES"], shared_bytes = geometry.ring(config, Dtypes(*types))
         extents = map(np.int32, (*lines, t.k_blocks, t.part_blocks))
         self.draft.add(
@@ -209,7 +209,7 @@ class _Builder:
             for operand, line, lines in zip(self.operands, first, (t.M, t.N), strict=True)
         )
         constants = {"SOURCE": epilogue.source_vec(1), "SYM": int(epilogue.sym)}
-        constants |= {"TYPE_A": int(A.dtype), "TYPE_B": int(B.dtype)}
+        constants |= {"TYPE_A": int(A.dtype), "TYPE_B": int(B.dtype), "GROUPED": 0}
         self.draft.add(
             spec("guard_fp16x3.cu", constants), (self.draft.traits.multiprocessors,), geometry.GUARD_THREADS,
             (

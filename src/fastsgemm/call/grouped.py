@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fastsgemm import log
-from fastsgemm.call import arrays, checks, packing
+from fastsgemm.call import arrays, checks, grouped_fp16x3, packing
 from fastsgemm.call.plan import Draft, Plan, Scalar, When, Write, beta_read
 from fastsgemm.config import PipelinedConfig
 from fastsgemm.device import DeviceTraits, info_of
@@ -25,9 +25,9 @@ from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.geometry.variants import Call, Variant
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import check_grouped, choose_grouped
-from fastsgemm.heuristics.selection import Selection
+from fastsgemm.heuristics.selection import Choice
 from fastsgemm.jit.source import rung_spec
-from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, DType, Problem, Ragged, format_problem
+from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, DType, Dtypes, Problem, Ragged, format_problem
 from fastsgemm.request import Request
 
 _KINDS = {(2, 3): Ragged.ROWS, (2, 2): Ragged.K, (3, 2): Ragged.COLUMNS}  # by the dimensions of A and of B
@@ -88,7 +88,7 @@ def make_grouped_plan(
     draft = Draft(traits)
     if 0 not in operands[2].shape and groups:
         offsets = Matrix(Address(Base.OFFSETS), tuple(ends.shape), tuple(ends.strides), 0, "offsets")
-        _add_packed(draft, request.batch_invariant, ragged, offsets, *operands)
+        _add_groups(draft, request, ragged, offsets, *operands)
     return draft.plan(operands[0].shape[-1], operands)
 
 
@@ -161,20 +161,58 @@ def check_offsets(shape: Sequence[int]) -> None:
         raise ShapeError(f"offsets must have 1 dimension, got {len(shape)}: {tuple(shape)}")
 
 
-def _add_packed(
-    draft: Draft, in_order: bool, ragged: Ragged, ends: Matrix, a: Matrix, b: Matrix, written: Matrix,
+def _add_groups(
+    draft: Draft, request: Request, ragged: Ragged, ends: Matrix, a: Matrix, b: Matrix, written: Matrix,
     source: Matrix | None = None,
 ) -> None:  # fmt: skip
-    """Add the launch of all groups and, for operands of 16 bits or without a unit stride, those that copy them."""
-    a, b = (_readable(draft, x) for x in (a, b))
+    """Add the launches of all groups, with those that copy operands that no kernel can read or write."""
     c = written
     if written.stored is None:
         c = packing.reserve(draft, written)
         # Rows or columns beyond the last group stay what they are.
         packing.add_copy(draft, written, c, When.BETA if ragged is Ragged.K else When.ALWAYS)
-    _add_launch(draft, in_order, ragged, ends, a, b, c, source)
+    assert c.stored is not None  # packed else
+    if c.stored.trans:  # a kernel writes rows, so it computes C^T = B^T A^T
+        turned = ragged.transposed, b.transposed, a.transposed, c.transposed, source and source.transposed
+        _add_product(draft, request, ends, *turned)
+    else:
+        _add_product(draft, request, ends, ragged, a, b, c, source)
     if c is not written:
         packing.add_copy(draft, c, written)
+
+
+def _add_product(
+    draft: Draft, request: Request, ends: Matrix, ragged: Ragged, a: Matrix, b: Matrix, c: Matrix,
+    source: Matrix | None,
+) -> None:  # fmt: skip
+    """Add the launches of a row-major C: by the rung that is chosen."""
+    groups = ends.shape[0]
+    call = _call(a, b, c, source, groups)
+    dtypes = Dtypes(a.dtype, b.dtype)
+    problem = dataclasses.replace(call.problem, batch=min(groups, MAX_BATCH), dtypes=dtypes, ragged=ragged)
+    choice = choose_grouped(info_of(draft.traits), request, problem)
+    log.info(lambda: _chosen(choice, problem))
+    if not choice.tensor_cores:
+        _add_launch(draft, choice, problem, ends, a, b, c, source)
+        return
+    grouped_fp16x3.add_product(draft, choice, ends, a, b, c, source)
+    ieee = choose_grouped(info_of(draft.traits), request.ieee, problem)
+    _add_launch(draft, ieee, problem, ends, a, b, c, source, When.READS_NOTHING)
+
+
+def _chosen(choice: Choice, problem: Problem) -> str:
+    """Return how groups are computed, for people."""
+    why = f"; {choice.why}" if choice.why else ""
+    return f"chose rung {choice.rung.name} for {format_problem(problem)}: {choice.config}, {choice.rule}{why}"
+
+
+def _call(a: Matrix, b: Matrix, c: Matrix, source: Matrix | None, groups: int) -> Call:
+    """Return how rung 9 is called for the groups as a batch, in which what is divided is the same for all."""
+    each_a, each_b, each_c = (_of_each_group(x, groups) for x in (a, b, c))
+    return variants.call_for(
+        each_a.operand.cast, each_b.operand.cast, each_c.operand, extents=(groups,),
+        source=None if source is None else _of_each_group(source, groups),
+    )  # fmt: skip
 
 
 def _readable(draft: Draft, operand: Matrix) -> Matrix:
@@ -185,24 +223,17 @@ def _readable(draft: Draft, operand: Matrix) -> Matrix:
 
 
 def _add_launch(
-    draft: Draft, in_order: bool, ragged: Ragged, ends: Matrix, a: Matrix, b: Matrix, c: Matrix, source: Matrix | None
-) -> None:
-    """Add the launch of all groups, of operands with a unit stride. A source has any strides."""
-    groups = ends.shape[0]
-    each_a, each_b, each_c = (_of_each_group(x, groups) for x in (a, b, c))
-    call = variants.call_for(
-        each_a.operand, each_b.operand, each_c.operand, extents=(groups,),
-        source=None if source is None else _of_each_group(source, groups),
-    )  # fmt: skip
-    if call.swap_ab:  # a kernel writes rows, so it computes C^T = B^T A^T
-        ragged, a, b, c = ragged.transposed, b, a, c.transposed
-    problem = dataclasses.replace(call.problem, batch=min(groups, MAX_BATCH), ragged=ragged)
-    choice = choose_grouped(info_of(draft.traits), problem, in_order)
-    config = choice.config
+    draft: Draft, choice: Choice, problem: Problem, ends: Matrix, a: Matrix, b: Matrix, c: Matrix,
+    source: Matrix | None, when: When = When.ALWAYS,
+) -> None:  # fmt: skip
+    """Add the launch of rung 9 for all groups; where A and B are not read, they are not copied for it."""
+    if when is When.ALWAYS:
+        a, b = (_readable(draft, x) for x in (a, b))
+    config, groups = choice.config, ends.shape[0]
     assert isinstance(config, PipelinedConfig)
-    log.info(lambda: f"chose rung {choice.rung.name} for {format_problem(problem)}: {config}, {choice.rule}")
+    call = _call(a, b, c, source, groups)
     chunk = grid.split(config, problem.K)[1]
-    kernel = rung_spec(choice.rung, config, _variant(draft.traits, call, choice, ragged))
+    kernel = rung_spec(choice.rung, config, _variant(draft.traits, call, choice, problem.ragged))
     draft.add(
         kernel, (_blocks(config, problem, groups),), config.threads,
         (
@@ -210,7 +241,8 @@ def _add_launch(
             c, call.ldc, np.int32(chunk), 0, np.int32(grid.chain(config, problem.mean.K)),
             GroupedBatch(call.batch, ends, call.source),
         ),
-        writes=(Write(c, ragged is Ragged.K, beta_read(call.source)),), shared_bytes=config.shared_bytes,
+        writes=(Write(c, problem.ragged is Ragged.K, beta_read(call.source)),), shared_bytes=config.shared_bytes,
+        when=when,
     )  # fmt: skip
 
 
@@ -219,7 +251,7 @@ def _of_each_group(x: Matrix, groups: int) -> Matrix:
     return x if len(x.shape) == 3 else x.as_strided((groups, *x.shape), (0, *x.strides))
 
 
-def _variant(traits: DeviceTraits, call: Call, choice: Selection, ragged: Ragged) -> Variant:
+def _variant(traits: DeviceTraits, call: Call, choice: Choice, ragged: Ragged) -> Variant:
     """Return the variant of the kernel: a group may be smaller than a tile, and begin at any element of a line."""
     variant = variants.variant_for(choice.rung, call, choice.config, database.fitted(traits.arch).peeled_tiles)
     lines_of_a = variant.trans_a == (ragged is Ragged.ROWS)  # whether groups divide the lines of A

@@ -15,7 +15,7 @@ import numpy as np
 
 from fastsgemm import device
 from fastsgemm.call.plan import Argument, Launch, Plan, Scalar
-from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource, GroupedBatch
+from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource, GroupedBatch, GroupedRows
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.geometry.tensor_map import TensorMap
 
@@ -74,7 +74,7 @@ class Arguments:
             source = argument.source.address
             self.offsets.append(((slot + ADDRESS_PLACE) // _WORD, source.base, source.offset))
             return slot
-        if isinstance(argument, GroupedBatch):
+        if isinstance(argument, GroupedBatch | GroupedRows):
             slot = self._add(*_words_of(argument.packed))
             for place, matrix in argument.addresses:
                 self.offsets.append(((slot + place) // _WORD, matrix.address.base, matrix.address.offset))

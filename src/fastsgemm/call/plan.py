@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry import grid
-from fastsgemm.geometry.batch import Batch, BatchAndSource, GroupedBatch
+from fastsgemm.geometry.batch import Batch, BatchAndSource, GroupedBatch, GroupedRows
 from fastsgemm.geometry.layout import byte_range
 from fastsgemm.geometry.matrix import Address, Base, Matrix
 from fastsgemm.geometry.tensor_map import TensorMap
@@ -50,7 +50,9 @@ class When(Enum):
         return beta if self is When.BETA else reads is (self is When.READS)
 
 
-Argument = Matrix | Scalar | Batch | BatchAndSource | GroupedBatch | TensorMap | np.int32 | np.float32 | int
+Argument = (
+    Matrix | Scalar | Batch | BatchAndSource | GroupedBatch | GroupedRows | TensorMap | np.int32 | np.float32 | int
+)
 
 
 class Write(Struct, frozen=True, gc=False):
@@ -68,7 +70,8 @@ class Launch(Struct, frozen=True, gc=False):
     grid: tuple[int, ...]  # blocks, in one to three dimensions
     threads: int  # of a block
     # Of a `Matrix` the address is passed, a `numpy.int32` as ``int``, a `numpy.float32` as ``float``, an int as
-    # ``long long``, a `Batch`, a `BatchAndSource`, a `GroupedBatch` or a `TensorMap` as the struct of this name.
+    # ``long long``, a `Batch`, a `BatchAndSource`, a `GroupedBatch`, a `GroupedRows` or a `TensorMap` as
+    # the struct of this name.
     arguments: tuple[Argument, ...]
     writes: tuple[Write, ...]
     shared_bytes: int = 0  # dynamic shared memory of a block
@@ -83,7 +86,7 @@ class Launch(Struct, frozen=True, gc=False):
                 yield argument
             elif isinstance(argument, BatchAndSource):
                 yield argument.source
-            elif isinstance(argument, GroupedBatch):
+            elif isinstance(argument, GroupedBatch | GroupedRows):
                 yield from (matrix for _, matrix in argument.addresses)
 
 

@@ -5,6 +5,7 @@ What the arrays hold is described in ``cuda_src/device/split_format.cuh``. A *li
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -112,4 +113,30 @@ def add_split(draft: Draft, operands: Sequence[Unsplit], early: bool) -> None:
         spec("split.cu", launch.constants), (launch.blocks,), splitting.SPLIT_THREADS,
         (np.int32(K), np.int32(launch.first_blocks), *first, *second),
         writes=tuple(writes), shared_bytes=launch.shared_bytes, early=early, when=When.READS,
+    )  # fmt: skip
+
+
+def add_split_batch(draft: Draft, matrices: Matrix, target: Pairs) -> None:
+    """Add the launch that splits a batch of matrices, of shape (count, lines, K), each into whole periods of lines.
+
+    On a device without clusters of blocks, neighbouring k are neighbours in memory.
+    """
+    traits, (count, lines, K), stored = draft.traits, matrices.shape, matrices.stored
+    assert stored is not None  # packed else
+    vec = math.gcd(line_vector(stored.ld, matrices.misalignment, matrices.item), *matrices.steps)
+    side = Side(stored.trans, vec, lines, matrices.dtype)
+    launch = splitting.split_launch(
+        [side], K, splitting.has_clusters(traits.arch), traits.multiprocessors, traits.shared_limit, count
+    )
+    pairs, info, where = target
+    draft.add(
+        spec("split.cu", launch.constants | {"BATCHED": 1}), (launch.blocks, count), splitting.SPLIT_THREADS,
+        (
+            np.int32(K), np.int32(launch.blocks), np.int32(lines), matrices, stored.ld, 0, np.int32(0), *target,
+            np.int32(0), 0, matrices.steps[0], *_NO_SIDE[3:],
+        ),
+        writes=(
+            Write(pairs, complete=False), Write(info, complete=False, reads=When.ALWAYS), Write(where, complete=False),
+        ),
+        shared_bytes=launch.shared_bytes, early=True, when=When.READS,
     )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from math import prod
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -115,6 +116,28 @@ class GroupedBatch(Struct, frozen=True, gc=False):
     @property
     def _before(self) -> bytes:
         return self.batch.packed if self.source is None else BatchAndSource(self.batch, self.source).packed(0)
+
+
+_GROUPED_ROWS = struct.Struct("qQqqq")  # as `GroupedRows` in cuda_src/device/grouped_rows.cuh
+
+
+class GroupedRows(Struct, frozen=True, gc=False):
+    """The last argument of a kernel of rung 11 whose rows are in groups, each with its own B."""
+
+    ends: Matrix  # of the groups: a vector of 32-bit words
+    step_b: int  # elements from the B of a group to that of the next
+    source_column: int  # from a column of the source to the next; 0 without one
+    source: ClassVar[None] = None  # it has arguments of its own
+
+    @property
+    def addresses(self) -> tuple[tuple[int, Matrix], ...]:
+        """Where in the packed argument an address lies, in bytes, and whose it is."""
+        return ((8, self.ends),)
+
+    @property
+    def packed(self) -> bytes:
+        """The argument, with addresses of 0."""
+        return _GROUPED_ROWS.pack(self.source_column, 0, *self.ends.strides, *self.ends.shape, self.step_b)
 
 
 def merged(a: Matrix, b: Matrix, c: Matrix, *source: Matrix, fold: bool = True) -> list[Matrix]:

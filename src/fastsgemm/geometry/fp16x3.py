@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fastsgemm.config import F16DirectConfig, Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry.grid import triangle_tiles
 from fastsgemm.geometry.matrix import Operand
 from fastsgemm.geometry.tensor_map import MOST_STRIDE, PERIOD, UNIT
-from fastsgemm.problem import DType, Dtypes, Sym
+from fastsgemm.problem import MAX_EXTENT, MAX_GRID, DType, Dtypes, Sym
 
 BLOCK_K = 32  # steps of k in the 128 bytes of a line
 PAD_K = 64  # in memory K is filled up with zeros to a multiple of it
@@ -40,12 +41,16 @@ ORDERED_PART = 8192
 # From this K on, chains of two stages are promoted there, which needs fewer additions.
 ORDERED_LONG = 256
 
+# Tiles begin at multiples of so many lines, and so do the lines of each matrix of a batch that is split.
+SWIZZLED_LINES = 8
+
 # Bytes of workspace that the two split operands of a product may take together. Larger ones are split in panels.
 # At 32768^3 there are two panels of each operand, and splitting B twice costs 1 % of the time.
 WORKSPACE = 4 << 30
 # Lines: panels begin at multiples of it. These are whole tiles of every config, since all BM and BN divide 128, and
 # multiples of 16 bytes where lines are strided. A panel has at least as many lines, whatever K is.
 _PANEL = 768
+_MOST_ROWS = 128  # of a tile
 
 
 SplitConfig = Fp16x3Config | Fp16x3MmaConfig  # of a product of split operands
@@ -246,3 +251,33 @@ def orientations(config: TileConfig, dtypes: Dtypes) -> Iterator[bool]:
     yield False
     if config.BM != config.BN:
         yield True
+
+
+def most_grouped_rows(config: TileConfig, rows: int, groups: int) -> int:
+    """Return the most rows of tiles that so many groups of rows can have; each begins up to 7 rows before its group."""
+    filled = min(groups, rows)  # groups that are not empty
+    return filled + (rows + (SWIZZLED_LINES - 2) * filled) // config.BM
+
+
+def grouped_lines(columns: int, groups: int) -> int:
+    """Return the lines of the B of all groups, split."""
+    return groups * ceil_div(columns, SWIZZLED_LINES) * SWIZZLED_LINES
+
+
+def grouped_tiling(
+    config: TileConfig, rows: int, columns: int, K: int, groups: int, multiprocessors: int, most: bool = False
+) -> Tiling:
+    """Return how groups of rows are launched: with the tiles of groups whose last one is half full, or the `most`."""
+    t = tiling(config, rows, columns, K, False, multiprocessors)
+    down = most_grouped_rows(config, rows, groups) if most else ceil_div(2 * rows + groups * config.BM, 2 * config.BM)
+    tiles = down * ceil_div(columns, config.BN)
+    grid = tiles if isinstance(config, Fp16x3MmaConfig) else min(multiprocessors, tiles)
+    return replace(t, tiles=tiles, works=tiles, grid=grid)
+
+
+def takes_groups(rows: int, columns: int, K: int, groups: int, dtypes: Dtypes) -> bool:
+    """Return whether groups of rows are computed by one launch: their operands are split whole."""
+    lines = grouped_lines(columns, groups)
+    split = split_arrays(rows, K, dtypes.a).end + split_arrays(lines, K, dtypes.b).end
+    numbers = rows + _MOST_ROWS * groups  # rows of tiles, as if they all lay one below the other
+    return split <= WORKSPACE and groups <= MAX_GRID and max(numbers, lines) <= MAX_EXTENT

@@ -54,22 +54,25 @@ class SplitLaunch(NamedTuple):
     shared_bytes: int  # dynamic shared memory of a block
 
 
-def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors: int, shared_limit: int) -> SplitLaunch:
+def split_launch(
+    sides: Sequence[Side], K: int, clusters: bool, multiprocessors: int, shared_limit: int, matrices: int = 1
+) -> SplitLaunch:
     """Return how one side or two, sorted by their `order`, are split by one launch.
 
     A device without clusters of blocks runs ``column_maxima.cu`` before, for strided lines. The limit is the shared
-    memory that a block of the device may have, in bytes.
+    memory that a block of the device may have, in bytes. Of several `matrices` of one side, the blocks are those of
+    each.
     """
     first, second = sides[0], sides[-1]
     cluster, tiles = 1, _COLUMN_STAGES
     if clusters and first.strided:
-        groups = sum(_column_groups(side) for side in sides if side.strided)
+        groups = matrices * sum(_column_groups(side) for side in sides if side.strided)
         cluster = _column_cluster(K, groups, multiprocessors)
         few = second.strided and cluster * groups <= multiprocessors
         small = second.strided or second.lines < first.lines // 4  # what else the launch splits
         tiles = _column_tiles(K, cluster, few, small, shared_limit)
     threads, quads = (SPLIT_THREADS, 4) if second.strided else _line_threads(K)
-    many = sum(side.lines for side in sides) * threads >= _MANY_BLOCKS * multiprocessors * SPLIT_THREADS
+    many = matrices * sum(side.lines for side in sides) * threads >= _MANY_BLOCKS * multiprocessors * SPLIT_THREADS
     if many and not second.strided and any(side.dtype for side in sides):
         threads, quads = _line_threads(K, 8)  # so that as many bytes are on their way as of float32
 
@@ -83,7 +86,7 @@ def split_launch(sides: Sequence[Side], K: int, clusters: bool, multiprocessors:
     constants = {
         "STRIDED_1": int(first.strided), "VEC_1": first.vec, "STRIDED_2": int(second.strided), "VEC_2": second.vec,
         "TYPE_1": int(first.dtype), "TYPE_2": int(second.dtype), "LINE_THREADS": threads, "QUADS": quads,
-        "CLUSTER": cluster, "TILES": tiles,
+        "CLUSTER": cluster, "TILES": tiles, "BATCHED": 0,
     }  # fmt: skip
     blocks = ceil_div(first_blocks + sum(others), cluster) * cluster
     return SplitLaunch(constants, first_blocks, blocks, _COLUMN_TILE_BYTES * tiles if first.strided else 0)

@@ -22,7 +22,7 @@ from fastsgemm.heuristics.alternatives import READER, SKINNY, Search
 from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.device_database import device_database
 from fastsgemm.heuristics.selection import EXACT, GIVEN, NEAREST, PREDICTED, UNPACKED, Choice, Selection, comparable
-from fastsgemm.problem import Problem, Ragged
+from fastsgemm.problem import FLOAT32, Problem, Ragged
 from fastsgemm.request import Request
 from fastsgemm.rungs import SKINNY_IN_ORDER, Rung
 
@@ -113,48 +113,52 @@ def _choose_config(device: DeviceInfo, rung: Rung | None, problem: Problem, only
 
 
 def check_grouped(request: Request) -> None:
-    """Raise an error unless rung 9 may compute groups as requested.
+    """Raise an error unless groups may be computed as requested.
 
     Raises
     ------
     ConfigError
         Another rung is named.
     PrecisionError
-        The precision is another one.
+        Tensor cores have no one order of summation for groups.
     """
     if request.rung not in (None, READER):
         raise ConfigError(f"groups are computed by rung {READER}, got {request.rung}; leave the rung out")
-    if request.tensor_cores:
+    if request.tensor_cores and request.batch_invariant:
         raise PrecisionError(
-            f"groups have precision 'ieee' only, got {request.precision!r}; call sgemm for each group, or pass groups "
-            "of one size as a batch without offsets"
+            f"batch_invariant=True needs precision 'ieee' for groups, got {request.precision!r}; call sgemm for each "
+            "group, or pass groups of one size as a batch without offsets"
         )
 
 
 @cached
-def choose_grouped(device: DeviceInfo, problem: Problem, in_order: bool) -> Selection:
-    """Return the config of groups, that of their mean without split-K; `in_order`, their sums have the one order.
+def choose_grouped(device: DeviceInfo, request: Request, problem: Problem) -> Choice:
+    """Return how groups are computed: by rung 9 with the config for their mean, without split-K, or by rung 11.
+
+    The kernels write rows: C is row-major.
 
     Raises
     ------
     ConfigError
         The database has no config that is legal on this device.
     """
-    search, mean = _grouped(device, problem, in_order)
-    return search.pick(mean, problem.ragged)
+    search, mean = _grouped(device, problem, request.batch_invariant)
+    pick = search.pick(mean, problem.ragged).taken
+    ieee = Choice(pick, pick.ms)
+    return fp16x3.choose_grouped(device, problem, ieee) if request.tensor_cores and problem.K else ieee
 
 
-def grouped_alternatives(device: DeviceInfo, problem: Problem, in_order: bool) -> tuple[Choice, ...]:
+def grouped_alternatives(device: DeviceInfo, request: Request, problem: Problem) -> tuple[Choice, ...]:
     """Return what `choose_grouped` takes, and then each other config that has a curve, the quickest first."""
-    best = choose_grouped(device, problem, in_order).taken
-    search, mean = _grouped(device, problem, in_order)
+    best = choose_grouped(device, request, problem)
+    search, mean = _grouped(device, problem, request.batch_invariant)
     others = [pick.taken for pick in search.ranking(mean, problem.ragged)]
-    return tuple(Choice(pick, pick.ms) for pick in (best, *(other for other in others if other.config != best.config)))
+    return (best, *(Choice(pick, pick.ms) for pick in others if pick.config != best.config))
 
 
 def _grouped(device: DeviceInfo, problem: Problem, in_order: bool) -> tuple[Search, Problem]:
     """Return what searches the config of groups, and the mean group for which it does."""
-    mean = problem.mean
+    mean = dataclasses.replace(problem.mean, dtypes=FLOAT32)
     if in_order and problem.ragged is Ragged.K:  # a group may have more steps than the mean: room for several segments
         mean = dataclasses.replace(mean, K=max(mean.K, SEGMENT + 1))
     return Search(device_database(device), Request(READER, batch_invariant=in_order)), mean

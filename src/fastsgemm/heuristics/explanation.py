@@ -312,7 +312,7 @@ def explain(
 def explained(device: DeviceInfo, problem: Problem, request: Request) -> Explanation:
     """Do what `explain` does for a device that is described, not looked up, and a request that is resolved."""
     if problem.ragged:
-        alternatives = choice.grouped_alternatives(device, problem, request.batch_invariant)
+        alternatives = choice.grouped_alternatives(device, request, problem)
         chosen = alternatives[0]
     else:
         query = device, request, *variants.dense_operands(problem), variants.extents_of(problem)

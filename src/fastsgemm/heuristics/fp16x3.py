@@ -7,6 +7,7 @@ measured, it is the number of operations that decides.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -28,7 +29,7 @@ from fastsgemm.heuristics.database import cached
 from fastsgemm.heuristics.fp16x3_rates import Rates, Tile, kinds_of
 from fastsgemm.heuristics.selection import GIVEN, PREDICTED, Choice, Selection
 from fastsgemm.known_devices import compute_capability
-from fastsgemm.problem import Dtypes, Problem, Sym
+from fastsgemm.problem import Dtypes, Problem, Ragged, Sym
 from fastsgemm.request import Request
 
 RUNG = rungs.find("fp16x3")
@@ -103,7 +104,53 @@ def choose(
         return replace(ieee(), why=why)
     if why:
         return replace(tensor, why=why)
-    rival = ieee()
+    return _quicker(tensor, ieee())
+
+
+def choose_grouped(device: DeviceInfo, problem: Problem, rival: Choice) -> Choice:
+    """Return how groups are computed with precision fp16x3: by rung 11, or by the IEEE kernel that is the `rival`.
+
+    C is row-major, and K is not 0.
+    """
+    rates = database.rates(device.arch, device.name) if supported(device.arch) else None
+    fault = _fault_of_groups(device, problem, rates)
+    if rates is None or fault:
+        return replace(rival, why=fault)
+    us, config = min(_grouped_us(rates, device, problem), key=lambda timed: timed[0])
+    ms = None if rates.least_gflop is not None else 1e-3 * us
+    tensor = Choice(Selection(RUNG, config, PREDICTED, rates, ms), ms, tensor_ms=ms)
+    if rates.least_gflop is not None:
+        taken, why = _without_times(rates.least_gflop, device.arch, problem)
+        return replace(tensor if taken else rival, why=why)
+    return _quicker(tensor, rival)
+
+
+def _fault_of_groups(device: DeviceInfo, problem: Problem, rates: Rates | None) -> str:
+    """Return why rung 11 does not compute groups; empty if it does."""
+    if rates is None:
+        return f"the kernels of fp16x3 need sm_{FIRST} or later, this is {device.arch}"
+    if problem.ragged is not Ragged.ROWS:
+        return "rung 11 computes groups of rows of a row-major result only"
+    if not [tile for tile in rates.tiles if tile.serves(problem.K, device.shared_limit)]:
+        return f"so few steps of k err less in IEEE arithmetic: K = {problem.K}"
+    if not geometry.takes_groups(problem.M, problem.N, problem.K, problem.batch, problem.dtypes):
+        return "the groups are more or larger than rung 11 computes by one launch"
+    return ""
+
+
+def _grouped_us(rates: Rates, device: DeviceInfo, problem: Problem) -> Iterator[tuple[float, TileConfig]]:
+    """Yield the predicted microseconds of groups with each tile, and its config."""
+    M, N, K, groups = problem.M, problem.N, problem.K, problem.batch
+    operands = dataclasses.replace(problem, N=geometry.grouped_lines(N, groups), batch=1, ragged=Ragged.NOTHING)
+    for tile in rates.tiles:
+        if tile.serves(K, device.shared_limit):
+            t = geometry.grouped_tiling(tile.config, M, N, K, groups, device.multiprocessors)
+            us = predicted_us(rates, tile, t, operands, (True, True), device.multiprocessors)
+            yield us + rates.times.kernel_us, tile.config  # A and B are split by a launch each
+
+
+def _quicker(tensor: Choice, rival: Choice) -> Choice:
+    """Return the quicker of rung 11 and an IEEE kernel."""
     if rival.ms is None:
         return replace(tensor, why="no time of an IEEE kernel is known")
     assert tensor.ms is not None  # it has times, or a reason

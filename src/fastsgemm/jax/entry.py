@@ -18,7 +18,7 @@ import numpy as np
 from fastsgemm.call.plan import Argument, Launch, Plan, Scalar, When
 from fastsgemm.errors import CompileError
 from fastsgemm.geometry import grid
-from fastsgemm.geometry.batch import Batch, BatchAndSource, GroupedBatch
+from fastsgemm.geometry.batch import Batch, BatchAndSource, GroupedBatch, GroupedRows
 from fastsgemm.geometry.matrix import Base, Matrix
 from fastsgemm.geometry.tensor_map import ALIGNMENT as TENSOR_MAP_ALIGNMENT
 from fastsgemm.geometry.tensor_map import TensorMap
@@ -139,7 +139,9 @@ class Entry:
             return f"ld.param{{type}} \t{{target}}, [{parameter}];{add}"
         if isinstance(argument, Scalar):
             return self._load_scalar(number, argument)
-        assert not isinstance(argument, BatchAndSource | GroupedBatch)  # XLA gives C itself, and no offsets
+        assert not isinstance(
+            argument, BatchAndSource | GroupedBatch | GroupedRows
+        )  # XLA gives C itself, and no offsets
         return self._load_constant(number, argument)
 
     def _load_scalar(self, number: int, scalar: Scalar) -> str:

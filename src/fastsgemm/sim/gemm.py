@@ -13,7 +13,7 @@ from fastsgemm.call.arrays import host_dtype, host_fault
 from fastsgemm.call.arrays.library import at_address
 from fastsgemm.call.plan import Argument, Launch, Plan, Scalar
 from fastsgemm.call.product import make_plan
-from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource, GroupedBatch
+from fastsgemm.geometry.batch import ADDRESS_PLACE, Batch, BatchAndSource, GroupedBatch, GroupedRows
 from fastsgemm.geometry.layout import ITEM, Meta
 from fastsgemm.geometry.matrix import Base, Matrix
 from fastsgemm.geometry.tensor_map import TensorMap
@@ -169,7 +169,7 @@ def _regions(
     writes = {write.matrix: write for write in launch.writes}
     reads, beta = bool(scalars[Scalar.STEPS]), bool(scalars[Scalar.BETA])
     sources = [each.source for each in launch.arguments if isinstance(each, BatchAndSource | GroupedBatch)]
-    ends = [each.ends for each in launch.arguments if isinstance(each, GroupedBatch)]
+    ends = [each.ends for each in launch.arguments if isinstance(each, GroupedBatch | GroupedRows)]
     for matrix in launch.matrices:
         array, write = _array(matrix, memory), writes.get(matrix)
         if write is not None:
@@ -197,6 +197,6 @@ def _argument(argument: Argument, scalars: Mapping[Scalar, float]) -> Any:
         return scalars[argument]
     if isinstance(argument, BatchAndSource):
         return argument.packed(0), (ADDRESS_PLACE, argument.source.name)
-    if isinstance(argument, GroupedBatch):
+    if isinstance(argument, GroupedBatch | GroupedRows):
         return argument.packed, *[(place, matrix.name) for place, matrix in argument.addresses]
     return argument.packed if isinstance(argument, Batch | TensorMap) else argument

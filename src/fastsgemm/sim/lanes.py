@@ -39,6 +39,7 @@ class Lanes:
         first = first_block * self.width
         self.identity = np.arange(first, first + self.count, dtype=np.int32)  # of a thread in the whole grid
         self.alive = self.thread < threads  # the lanes whose thread exists and has not returned
+        self.awaited = np.zeros(1, np.bool_)  # those that the executing lanes have waited for
         self.alive_count = blocks * threads
         self.mask: Array | None = None  # the lanes that execute the current instruction; None if all do
         self.executing_warps: Array | None = None  # which warps have lanes in `mask`; None if all do

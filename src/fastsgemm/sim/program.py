@@ -10,7 +10,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from fastsgemm.sim import mbarrier, memory, opcodes, wgmma
+from fastsgemm.sim import mbarrier, memory, opcodes, warp, wgmma
 from fastsgemm.sim.batch import Batch
 from fastsgemm.sim.control import END_OF_CODE
 from fastsgemm.sim.errors import PtxError
@@ -54,6 +54,7 @@ class Stretch:
     target: int = 0  # the stretch that a branch goes to
     on_release: Step | None = None  # what lanes do when they leave the barrier
     poll: Callable[[Batch], Array] | None = None  # returns which lanes need no longer wait for a memory barrier
+    together: bool = False  # whether it has an instruction for which the lanes of a warp wait for each other
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,11 @@ def _closed(kernel: Kernel) -> Kernel:
 
 
 @cache
+def _is_of_warps(opcode: str) -> bool:
+    return any(family.pattern.fullmatch(opcode) for family in warp.FAMILIES)
+
+
+@cache
 def _ends_stretch(opcode: str) -> bool:
     waits = (_REDUCING_BARRIER, _CLUSTER_BARRIER, mbarrier.WAIT)
     return opcode in _BARRIERS + _BRANCHES + _RETURNS or any(wait.fullmatch(opcode) for wait in waits)
@@ -147,9 +153,10 @@ def _stretch(
         return tuple(_steps(kernel.instructions, slots, watched, start, end))
 
     last = kernel.instructions[stop - 1]
+    together = any(_is_of_warps(instruction.opcode) for instruction in kernel.instructions[start:stop])
     if not _ends_stretch(last.opcode):
-        return Stretch(start, stop, decoded(stop), End.FALL)
-    ended = partial(Stretch, start, stop, decoded(stop - 1), last=last)
+        return Stretch(start, stop, decoded(stop), End.FALL, together=together)
+    ended = partial(Stretch, start, stop, decoded(stop - 1), last=last, together=together)
     condition = slots.predicate(last.guard.register) if last.guard else None
     negated = last.guard.negated if last.guard else False
     if last.opcode in _RETURNS:

@@ -2,8 +2,9 @@
 
 A stretch is a basic block. Every lane waits at the start of some stretch. The scheduler runs the first of these
 stretches in the order of the text, with all lanes that wait there. So lanes that diverged meet again where the later
-stretch begins. Lanes at a barrier wait until no other lane can run; then all threads of their block must be there.
-Lanes that wait for a memory barrier are polled whenever no other lane can run.
+stretch begins. A stretch with an exchange within warps is put off while other lanes of these warps can run. Lanes at a
+barrier wait until no other lane can run; then all threads of their block must be there. Lanes that wait for a memory
+barrier are polled whenever no other lane can run.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from fastsgemm.sim.clock import WARP
 from fastsgemm.sim.errors import BarrierError, EndlessWaitError, InstructionLimitError
 from fastsgemm.sim.lanes import Array
 from fastsgemm.sim.program import End, Program, Stretch
+from fastsgemm.sim.warp import missing_lanes
 
 
 def run(batch: Batch, program: Program, limit: int) -> None:
@@ -29,6 +31,9 @@ def run(batch: Batch, program: Program, limit: int) -> None:
     batch.finish()
 
 
+_NOBODY = np.zeros(1, np.bool_)
+
+
 class _Scheduler:
     def __init__(self, batch: Batch, program: Program, limit: int) -> None:
         self.batch = batch
@@ -38,21 +43,35 @@ class _Scheduler:
         self.ready: dict[int, Array] = {0: batch.alive.copy()}
         self.waiting: dict[int, Array] = {}  # by the stretch that the barrier ends
         self.polling: dict[int, Array] = {}  # the same for memory barriers
+        self.awaited: dict[int, Array] = {}  # by the stretch that was put off for these lanes
 
     def run(self) -> None:
         batch, stretches = self.batch, self.program.stretches
         while self.ready or self.waiting or self.polling:
             if not self.ready and not self._poll():
                 self._release()
-            number = min(self.ready)
+            number = self._next()
             mask = self.ready.pop(number)
             stretch = stretches[number]
             batch.select(mask)
+            batch.awaited = self.awaited.pop(number, _NOBODY)
             for step in stretch.steps:
                 step(batch)
             batch.counters.executed(batch, stretch.start, stretch.stop)
             self._count(stretch)
             self._leave(number, stretch, mask)
+
+    def _next(self) -> int:
+        """Return the stretch to run: the first that need not wait for lanes that can run elsewhere."""
+        if len(self.ready) > 1:
+            for number in sorted(self.ready):
+                if not self.program.stretches[number].together:
+                    return number
+                missing = missing_lanes(self.batch, self.ready[number])
+                if not missing.any():
+                    return number
+                self.awaited[number] = self.awaited.get(number, _NOBODY) | missing
+        return min(self.ready)
 
     def _count(self, stretch: Stretch) -> None:
         """Count the instructions of the executing warps, and stop the launch if one exceeds the limit."""

@@ -19,16 +19,24 @@ _WHOLE_WARP = np.uint32(0xFFFFFFFF)
 _LAST_LANE = np.uint32(WARP - 1)
 
 
+def missing_lanes(batch: Batch, mask: Array) -> Array:
+    """Return the lanes that have not returned and are not in a mask that has others of their warp."""
+    lanes = mask.reshape(-1, WARP)
+    missing: Array = lanes.any(axis=1, keepdims=True) & batch.alive.reshape(-1, WARP) & ~lanes
+    return missing.reshape(-1)
+
+
 def check_whole_warps(batch: Batch, instruction: Instruction) -> None:
     """Check that each warp that executes an instruction does so with all lanes that have not returned.
+
+    Nor may a lane have returned while the others waited for it.
 
     Raises
     ------
     BarrierError
         A lane is missing; the message names the first one.
     """
-    executing = batch.current_mask.reshape(-1, WARP)
-    missing = executing.any(axis=1, keepdims=True) & batch.alive.reshape(-1, WARP) & ~executing
+    missing = missing_lanes(batch, batch.current_mask) | (batch.awaited & ~batch.current_mask)
     if missing.any():
         lane = int(np.argmax(missing))
         raise BarrierError(
