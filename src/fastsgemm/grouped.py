@@ -152,7 +152,9 @@ def _refuse_tracing(*operands: Any) -> None:
     """Refuse operands of a program that JAX traces."""
     core = sys.modules.get("jax.core")
     if core is not None and any(isinstance(x, core.Tracer) for x in operands):
-        raise OperandError("grouped_mm cannot be used in code that JAX traces")
+        raise OperandError(
+            "grouped_mm cannot be used in code that JAX traces; fastsgemm.jax.enable replaces jax.lax.ragged_dot there"
+        )
 
 
 def _on_device(

@@ -23,12 +23,12 @@ def layer(product, x, gate, up, down):
     return torch.zeros_like(x).index_add(0, rows, y * scores.flatten()[order, None])
 
 
-def trained(product, dtype):
+def trained(product, dtype, device="cpu"):
     """Return the losses of five steps and the weights after them."""
     generator = torch.Generator().manual_seed(3)
-    x, target = (torch.randn(TOKENS, WIDTH, generator=generator).to(dtype) for _ in range(2))
+    x, target = (torch.randn(TOKENS, WIDTH, generator=generator).to(device, dtype) for _ in range(2))
     shapes = (WIDTH, EXPERTS), (EXPERTS, WIDTH, HIDDEN), (EXPERTS, HIDDEN, WIDTH)
-    weights = [(torch.randn(*shape, generator=generator) / 3).to(dtype) for shape in shapes]
+    weights = [(torch.randn(*shape, generator=generator) / 3).to(device, dtype) for shape in shapes]
     weights = [weight.requires_grad_() for weight in weights]
     optimizer, losses = torch.optim.SGD(weights, lr=0.5), []
     for _ in range(5):
@@ -40,9 +40,9 @@ def trained(product, dtype):
     return torch.stack(losses), *weights
 
 
-def assert_learns_as_in_float64(product):
+def assert_learns_as_in_float64(product, device="cpu"):
     """Compare with a loop in float64."""
-    found, wanted = trained(product, torch.float32), trained(by_loop, torch.float64)
+    found, wanted = trained(product, torch.float32, device), trained(by_loop, torch.float64)
     assert wanted[0][-1] < 0.98 * wanted[0][0]
     for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(one.double().cpu(), other, rtol=1e-4, atol=1e-5)
