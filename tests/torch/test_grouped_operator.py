@@ -180,3 +180,14 @@ def test_c_is_updated_in_place(kind):
 
 def test_a_layer_of_experts_learns_as_in_float64():
     assert_learns_as_in_float64(grouped_mm)
+
+
+def test_the_simulated_device(fresh_machine, monkeypatch):
+    monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
+    A, B, C = learned("rows")
+    found = grouped_mm(A, B, ENDS)
+    equal(found, reference("rows", A, B, torch.zeros_like(C), 1.0))
+    weights = values(10, 5)
+    wanted = torch.autograd.grad(reference("rows", A, B, torch.zeros_like(C), 1.0), (A, B), weights)
+    for one, other in zip(torch.autograd.grad(found, (A, B), weights), wanted, strict=True):
+        equal(one, other)
