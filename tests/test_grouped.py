@@ -264,13 +264,18 @@ class TestTensors:
         version = C._version
         assert grouped_mm(A, B, torch.from_numpy(ENDS), C=C) is C and C._version > version
 
-    def test_gradients_are_refused(self, torch):
-        A, B, _ = (torch.from_numpy(x) for x in drawn("rows"))
+    def test_gradients(self, torch, kind):
+        A, B, _ = (torch.from_numpy(x) for x in drawn(kind))
         ends = torch.from_numpy(ENDS)
-        with pytest.raises(OperandError, match=r"B requires grad.*computes no derivatives; pass B.detach\(\)"):
-            grouped_mm(A, B.requires_grad_(), ends)
+        result = grouped_mm(A.requires_grad_(), B, ends, 2.0)
+        assert result.requires_grad
+        close(result.detach().numpy(), product(kind, A.detach().numpy(), B.numpy(), 2.0))
         with torch.no_grad():
-            assert grouped_mm(A, B, ends).shape == (12, 5)
+            assert not grouped_mm(A, B, ends).requires_grad
+        with pytest.raises(OperandError, match="A requires grad"):
+            grouped_mm(A, B, ends, out=torch.empty(SHAPES[kind][2]))
+        with pytest.raises(OperandError, match="offsets must be a tensor where A, B or C has gradients, got ndarray"):
+            grouped_mm(A, B, ENDS)
 
     def test_tensors_on_a_device(self, torch, device, kind, monkeypatch):
         """The tensors lie in host memory and pose as those of the device made of Python."""

@@ -9,15 +9,15 @@ import numpy as np
 
 from fastsgemm import device, host
 from fastsgemm.call import arrays, checks, streams
-from fastsgemm.call.arrays import HOST, View
+from fastsgemm.call.arrays import HOST
 from fastsgemm.call.arrays.library import offsets_meta
-from fastsgemm.call.driver import load
-from fastsgemm.call.grouped import check_offsets, check_types, make_grouped_plan, result_shape
-from fastsgemm.errors import ArgumentError, DeviceError, OperandError, ShapeError
+from fastsgemm.call.driver import multiply_groups
+from fastsgemm.call.grouped import check_offsets, check_types, result_shape
+from fastsgemm.errors import ArgumentError, OperandError, ShapeError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import Meta
 from fastsgemm.heuristics.choice import check_grouped
-from fastsgemm.problem import DType, Ragged
+from fastsgemm.problem import DType
 from fastsgemm.request import Request, of_call, resolve
 from fastsgemm.tuning import first_use
 from fastsgemm.tuning.first_use import opened
@@ -86,9 +86,8 @@ def grouped_mm(
         have ``__cuda_stream__``; `batch_invariant` is neither true nor false.
     ShapeError, OverlapError, DeviceMismatchError, OperandError, ScalarRangeError, PrecisionError
         Subclasses of ValueError. The shapes do not match; what is written shares memory with another operand or
-        itself; the operands are on different devices; an array cannot be read or written as given, or requires grad;
-        beta != 0 without C, or beta = 0 with both C and `out`; the precision is unknown, or "fp16x3" with
-        `batch_invariant`.
+        itself; the operands are on different devices; an array cannot be read or written as given; beta != 0 without C,
+        or beta = 0 with both C and `out`; the precision is unknown, or "fp16x3" with `batch_invariant`.
     DeviceError
         A subclass of RuntimeError. See `sgemm`; or `batch_invariant` is asked for of host arrays without a simulated
         device.
@@ -108,7 +107,9 @@ def grouped_mm(
 
     **Host arrays** are multiplied by NumPy, group by group, or on a simulated device with ``FASTSGEMM_DEVICE=sim``.
 
-    **Gradients** are not computed.
+    **Gradients** of PyTorch's tensors have every order, and are products of groups, too: of rows, zero past the last
+    offset, and of k. Tensors that require grad, and code that ``torch.compile`` traces, become
+    ``torch.ops.fastsgemm.grouped_mm``, whose new results are zero past the last offset; they take no `stream` or `out`.
 
     Examples
     --------
@@ -121,6 +122,11 @@ def grouped_mm(
     """
     if offsets is None:
         return _of_one_size(A, B, alpha, C, beta, precision, batch_invariant, out, stream)
+    known = arrays.by_type.get(type(A))
+    if arrays.traced() if known is None else known.traced():
+        from fastsgemm.torch import grouped_operator
+
+        return grouped_operator.in_trace(A, B, offsets, alpha, beta, C, precision, batch_invariant, stream, out)
     request = of_call(resolve(None, None, precision, batch_invariant), output="C" if out is None else "out")
     check_grouped(request)
     alpha, beta = checks.scalar("alpha", alpha), checks.scalar("beta", beta)
@@ -131,7 +137,11 @@ def grouped_mm(
     target = C if out is None else out
     leading = A if target is None else target
     library = arrays.library(leading)
-    _refuse_tracing(library, A, B, C, out, offsets)
+    _refuse_tracing(A, B, C, out, offsets)
+    if stream is out is None and library.needs_dispatcher(A, B, C):
+        from fastsgemm.torch import grouped_operator
+
+        return grouped_operator.grouped_mm(A, B, offsets, alpha, beta, C, precision, request.batch_invariant)
     ordinal = library.device_of(leading)
     if ordinal == HOST:
         checks.no_stream(stream)
@@ -159,19 +169,13 @@ def _of_one_size(
     )  # fmt: skip
 
 
-def _refuse_tracing(library: arrays.Library, *operands: Any) -> None:
-    """Refuse operands whose product has to be recorded: by JAX, by PyTorch's compiler or for gradients."""
+def _refuse_tracing(*operands: Any) -> None:
+    """Refuse operands of a program that JAX traces."""
     core = sys.modules.get("jax.core")
     if core is not None and any(isinstance(x, core.Tracer) for x in operands):
-        raise OperandError("grouped_mm cannot be used in code that JAX traces")
-    if library.traced():
-        raise OperandError("grouped_mm cannot be used in code that torch.compile or torch.export traces")
-    for name, x in zip(("A", "B", "C", "out"), operands, strict=False):
-        if x is not None and arrays.library(x).needs_dispatcher(x):
-            raise OperandError(
-                f"{name} requires grad, has a tangent or is inside a transform of torch.func, and grouped_mm computes "
-                f"no derivatives; pass {name}.detach(), or call it under torch.no_grad()"
-            )
+        raise OperandError(
+            "grouped_mm cannot be used in code that JAX traces; fastsgemm.jax.enable replaces jax.lax.ragged_dot there"
+        )
 
 
 def _on_device(
@@ -205,7 +209,7 @@ def _on_device(
         operands, result, in_use = arrays.read(library, A, B, C, out, gpu, handle, in_order, new_shape)
         if not at_home:
             in_use += [*kept, offsets]
-        _launch(gpu, handle, request, operands, (place, ends), alpha, beta)
+        multiply_groups(gpu, handle, request, operands, (place, ends), alpha, beta)
         if in_use:
             gpu.keep_alive(handle, in_use)
         if result is not target:
@@ -221,34 +225,9 @@ def _place(ordinal: int) -> str:
     return "the host" if ordinal == HOST else f"cuda:{ordinal}"
 
 
-def _launch(
-    gpu: device.Gpu, handle: int, request: Request, operands: list[View], offsets: View, alpha: float, beta: float
-) -> None:
-    """Launch the plan of these operands and offsets: that of an earlier call like it, or a new one."""
-    addresses, metas = zip(*operands, strict=True)
-    place, ends = offsets
-    key = ("grouped", request, metas, ends, *[address & 15 for address in addresses])
-    loaded = load(gpu, key, lambda: make_grouped_plan(gpu, request, metas, ends, addresses))
-    a, b, c, *source = addresses
-    of_source = source[0] if source else 0
-    if not loaded.apart(a, b, c, of_source):
-        checks.overlap(operands, request.output)
-    of_c, of_ends = ((tuple(each.shape), tuple(each.strides)) for each in (metas[2], ends))
-    (first, last), (low, high) = layout.byte_range(*of_c), layout.byte_range(*of_ends)
-    if first - high < place - c < last - low:
-        checks.apart("offsets", layout.overlap(place - c, *of_c, *of_ends), request.output)
-    loaded.launch(handle, (a, b, c, place, 0, of_source), alpha, beta)
-
-
 def _on_host(request: Request, A: Any, B: Any, offsets: Any, alpha: float, C: Any, beta: float, out: Any) -> Any:
     """Compute it for arrays in host memory, by NumPy or on the simulated device."""
     output, target = request.output, C if out is None else out
-    simulated = device.host_backend() == "sim"
-    if request.batch_invariant and not simulated:
-        raise DeviceError(
-            "batch_invariant=True asks for a kernel, and NumPy multiplies groups of host arrays: pass arrays on a "
-            "device, or set FASTSGEMM_DEVICE=sim to simulate one"
-        )
     library = arrays.library(A if target is None else target)
     a, b = host.read(A, "A"), host.read(B, "B")
     c = None if C is None else host.read(C, "C")
@@ -272,13 +251,7 @@ def _on_host(request: Request, A: Any, B: Any, offsets: Any, alpha: float, C: An
                 checks.apart(name, layout.shares_memory(d, x), output)
         result, in_place = d, True
     source = None if c is None or _same(c, d) else c
-    if simulated:
-        from fastsgemm.sim import grouped
-
-        grouped.grouped_mm(a, b, ends, alpha, beta, result, source, request=request)
-    else:
-        a, b = host.as_float32(a), host.as_float32(b)
-        _by_numpy(ragged, a, b, ends, alpha, beta, result, result if source is None else source)
+    host.grouped_mm(request, ragged, a, b, ends, alpha, beta, result, source)
     if not in_place:
         return library.from_numpy(result, A if target is None else target)
     library.written(target)
@@ -302,25 +275,3 @@ def _same(x: np.ndarray | None, y: np.ndarray | None) -> bool:
     if x is None or y is None:
         return x is y
     return x.ctypes.data == y.ctypes.data and layout.same_elements(x, y)
-
-
-def _by_numpy(
-    ragged: Ragged, a: np.ndarray, b: np.ndarray, ends: np.ndarray, alpha: float, beta: float, written: np.ndarray,
-    old: np.ndarray,
-) -> None:  # fmt: skip
-    """Multiply group by group."""
-    extent = b.shape[1] if ragged is Ragged.COLUMNS else a.shape[0 if ragged is Ragged.ROWS else 1]
-    begin = 0
-    for group, offset in enumerate(ends):
-        part = slice(begin, min(max(int(offset), begin), extent))
-        begin = part.stop
-        if ragged is Ragged.ROWS:
-            where: Any = part
-            of_a, of_b = a[part], b[group]
-        elif ragged is Ragged.K:
-            where = group
-            of_a, of_b = a[:, part], b[part]
-        else:
-            where = (slice(None), part)
-            of_a, of_b = a[group], b[:, part]
-        host.multiply_group(of_a, of_b, alpha, beta, written[where], old[where])

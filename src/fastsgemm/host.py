@@ -13,10 +13,10 @@ from fastsgemm import device, settings
 from fastsgemm.call import arrays, checks
 from fastsgemm.call.arrays import HOST, DeviceArray, View
 from fastsgemm.call.driver import multiply
-from fastsgemm.errors import NoDriverError
+from fastsgemm.errors import DeviceError, NoDriverError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import same_elements
-from fastsgemm.problem import DType, Sym
+from fastsgemm.problem import DType, Ragged, Sym
 from fastsgemm.progress import say, warn
 from fastsgemm.request import Request
 from fastsgemm.tuning import first_use
@@ -187,13 +187,38 @@ def _through_blas(
             c += product
 
 
-def multiply_group(
-    a: np.ndarray, b: np.ndarray, alpha: float, beta: float, written: np.ndarray, old: np.ndarray
-) -> None:
-    """Write alpha * a @ b + beta * old, of float32 host arrays, by NumPy's BLAS; `old` may be `written` itself."""
-    if beta != 0.0 and old is not written:
-        written[...] = old
-    _through_blas(a, b, alpha, beta, written)
+def grouped_mm(
+    request: Request, ragged: Ragged, a: np.ndarray, b: np.ndarray, ends: np.ndarray, alpha: float, beta: float,
+    written: np.ndarray, source: np.ndarray | None = None,
+) -> None:  # fmt: skip
+    """Write the products of groups, of checked host arrays, by NumPy or on the simulated device.
+
+    beta multiplies the source or, without one, what was there before; see `fastsgemm.grouped_mm`.
+    """
+    if device.host_backend() == "sim":
+        from fastsgemm.sim import grouped
+
+        grouped.grouped_mm(a, b, ends, alpha, beta, written, source, request=request)
+        return
+    if request.batch_invariant:
+        raise DeviceError(
+            "batch_invariant=True asks for a kernel, and NumPy multiplies groups of host arrays: pass arrays on a "
+            "device, or set FASTSGEMM_DEVICE=sim to simulate one"
+        )
+    a, b = as_float32(a), as_float32(b)
+    extent, begin = b.shape[1] if ragged is Ragged.COLUMNS else a.shape[0 if ragged is Ragged.ROWS else 1], 0
+    for group, offset in enumerate(ends):
+        part = slice(begin, min(max(int(offset), begin), extent))
+        begin = part.stop
+        places: dict[Ragged, tuple[Any, Any, Any]] = {
+            Ragged.ROWS: ((part,), (group,), (part,)),
+            Ragged.K: ((slice(None), part), (part,), (group,)),
+            Ragged.COLUMNS: ((group,), (slice(None), part), (slice(None), part)),
+        }
+        of_a, of_b, where = places[ragged]
+        if source is not None and beta != 0.0:
+            written[where] = source[where]
+        _through_blas(a[of_a], b[of_b], alpha, beta, written[where])
 
 
 def _through_simulation(

@@ -201,4 +201,58 @@ def test_what_is_refused(torch):
     with pytest.raises(DTypeError, match=r"offsets must be int32 or int64, got torch\.float32"):
         grouped_mm(A, B, ends.float())
     with pytest.raises(OperandError, match="A requires grad"):
-        grouped_mm(A.requires_grad_(), B, ends)
+        grouped_mm(A.requires_grad_(), B, ends, out=torch.empty(12, 5, device="cuda"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients(torch, kind):
+    """Of what belongs to no group they are zero, whatever lay there before."""
+    groups, extent, *others = SIZES["few"]
+    A, B, C = (torch.randint(-4, 5, shape, device="cuda").float() for shape in shapes(kind, groups, extent, *others))
+    ends = uneven(groups, extent, seed=4)
+    doubles = [x.double().requires_grad_() for x in (A, B, C)]
+    weights = torch.randint(-4, 5, C.shape, device="cuda").float()
+    result = torch.zeros_like(doubles[2])
+    for g, (begin, end) in enumerate(parts(ends, extent)):
+        a = doubles[0][:, begin:end] if kind == "k" else doubles[0][g] if kind == "columns" else doubles[0][begin:end]
+        b = (
+            doubles[1][g]
+            if kind == "rows"
+            else doubles[1][:, begin:end]
+            if kind == "columns"
+            else doubles[1][begin:end]
+        )
+        where = {"rows": np.s_[begin:end], "k": g, "columns": np.s_[:, begin:end]}[kind]
+        result[where] = a @ b
+    wanted = torch.autograd.grad(result, doubles[:2], weights.double())
+    torch.full((1 << 24,), torch.nan, device="cuda")  # memory that the results may get
+    A.requires_grad_(), B.requires_grad_()
+    found = grouped_mm(A, B, torch.tensor(ends, device="cuda"))
+    for one, other in zip(torch.autograd.grad(found, (A, B), weights), wanted, strict=True):
+        assert torch.equal(one.double(), other)
+    assert torch.equal(found.double(), result)
+
+
+def test_a_layer_of_experts_learns_as_in_float64(torch):
+    """By the function, and unedited by the switch, which a CUDA graph can capture."""
+    from experts import assert_learns_as_in_float64
+
+    import fastsgemm.torch
+
+    assert_learns_as_in_float64(grouped_mm, "cuda")
+    theirs = getattr(torch, "_grouped_mm", None)
+    if theirs is None:
+        pytest.skip("this PyTorch has no grouped_mm")
+    with fastsgemm.torch.enabled() as switch:
+        assert_learns_as_in_float64(lambda a, b, ends: theirs(a, b, offs=ends), "cuda")
+    assert {line.operator: line.calls for line in switch.report().replaced}["_grouped_mm"] > 0
+    A, B = torch.ones(64, 8, device="cuda"), torch.ones(3, 8, 16, device="cuda")
+    ends = torch.tensor([10, 10, 64], dtype=torch.int32, device="cuda")
+    with fastsgemm.torch.enabled():
+        theirs(A, B, offs=ends)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = theirs(A, B, offs=ends)
+        A *= 2
+        graph.replay()
+    assert (result == 16).all()

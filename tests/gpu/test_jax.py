@@ -122,6 +122,30 @@ def test_vmap_has_the_bits_of_a_batch(where):
     np.testing.assert_array_equal(bits(jax_.jit(jax_.vmap(sgemm, where))(a, b)), bits(sgemm(a, b)))
 
 
+def test_a_jitted_step_of_groups_agrees_with_float64():
+    """What belongs to no group is zero."""
+    generator = np.random.default_rng(3)
+    tokens, experts, weights = normal(generator, 1000, 96), normal(generator, 5, 96, 130), normal(generator, 1000, 130)
+    sizes = jnp.array([300, 0, 17, 500, 83])
+
+    def loss(tokens, experts):
+        product = jax_.lax.ragged_dot(tokens, experts, sizes, precision="highest")
+        return (weights * product).sum(), product
+
+    with fastsgemm.jax.enabled() as switch:
+        (of_tokens, of_experts), product = jax_.jit(jax_.grad(loss, (0, 1), has_aux=True))(tokens, experts)
+    assert sum(line.products for line in switch.report().replaced) == 3
+    t64, e64, w64 = (np.asarray(x, np.float64) for x in (tokens, experts, weights))
+    wanted = np.zeros((1000, 130)), np.zeros((1000, 96)), np.zeros((5, 96, 130))
+    ends = np.cumsum(sizes)
+    for g, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        wanted[0][begin:end] = t64[begin:end] @ e64[g]
+        wanted[1][begin:end] = w64[begin:end] @ e64[g].T
+        wanted[2][g] = t64[begin:end].T @ w64[begin:end]
+    for found, right in zip((product, of_tokens, of_experts), wanted, strict=True):
+        np.testing.assert_allclose(found, right, rtol=0, atol=2e-6 * np.abs(right).max())
+
+
 @pytest.mark.parametrize("precision", ["ieee", "fp16x3"])
 def test_gradients_agree_with_float64(precision):
     generator = np.random.default_rng(2)

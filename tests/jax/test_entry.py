@@ -8,6 +8,8 @@ from msgspec.structs import replace
 
 pytest.importorskip("jax")
 
+from jax.lax import RaggedDotDimensionNumbers
+
 from fastsgemm.call.arrays.library import KINDS
 from fastsgemm.call.product import plan_of
 from fastsgemm.config import F16DirectConfig
@@ -15,10 +17,12 @@ from fastsgemm.errors import CompileError
 from fastsgemm.geometry.matrix import Base, Matrix
 from fastsgemm.jax import contraction
 from fastsgemm.jax.entry import Case, Entry, entries
+from fastsgemm.jax.lowering import calls_of_groups
+from fastsgemm.jax.ragged import ragged_product
 from fastsgemm.jit.source import target
-from fastsgemm.problem import FLOAT32, DType, Dtypes
+from fastsgemm.problem import FLOAT32, DType, Dtypes, Ragged
 from fastsgemm.request import of_call, of_gram, resolve
-from fastsgemm.sim import gemm, nvrtc, ptx
+from fastsgemm.sim import gemm, grouped, nvrtc, ptx
 from fastsgemm.sim.global_memory import Region
 from fastsgemm.sim.machine import Machine
 
@@ -56,7 +60,13 @@ def bits(
         "A": A, "B": B, "C": result, "WORKSPACE": np.full(max(1, -(-plan.workspace // 4)), np.nan, np.float32),
         "ALPHA": np.float32([alpha]), "BETA": np.float32([beta]),
     }  # fmt: skip
-    for entry in entries(plan, Case(None, None, plan.K) if traced else Case(alpha, beta, plan.K)):
+    run(entries(plan, Case(None, None, plan.K) if traced else Case(alpha, beta, plan.K)), memory, machine)
+    return tuple(x.view(np.dtype(f"u{written.item}")) for x in (wanted, result))
+
+
+def run(launched, memory, machine):
+    """Launch entries on arrays by the names of `Base`."""
+    for entry in launched:
         regions = {
             name: Region(memory[name].reshape(-1), read=True, write=name in entry.results, complete=False)
             for name in (*entry.operands, *entry.results)
@@ -66,7 +76,57 @@ def bits(
             behind(entry, machine.device.arch), entry.name, launch.grid, launch.threads, launch.shared_bytes,
             [*entry.operands, *entry.results], regions,
         )  # fmt: skip
-    return tuple(x.view(np.dtype(f"u{written.item}")) for x in (wanted, result))
+
+
+NUMBERS = {  # of arrays A and B, the dimensions of ragged_dot_general and their shapes; of 100 rows or steps
+    "rows": ((((1,), (1,)), ((), ())), [0], [0], (100, 24), (3, 24, 40)),
+    "rows, each matrix transposed": ((((0,), (2,)), ((), ())), [1], [0], (24, 100), (3, 40, 24)),
+    "rows, groups last": ((((1,), (0,)), ((), ())), [0], [2], (100, 24), (24, 40, 3)),
+    "k": ((((0,), (0,)), ((), ())), [0], [], (100, 24), (100, 40)),
+    "k, B transposed": ((((1,), (1,)), ((), ())), [1], [], (24, 100), (40, 100)),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_groups(name):
+    """They have the bits of the plan's own launch; what belongs to no group is left as it is."""
+    numbers, ragged, group, *shapes = NUMBERS[name]
+    machine, ends = Machine("sm_90"), np.array([30, 30, 90], np.int32)
+    of = ragged_product(*shapes, (3,), RaggedDotDimensionNumbers(numbers, ragged, group))
+    A, B = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in shapes)
+    launched, workspace = calls_of_groups(machine.device, of.metas, 3, False)
+    result = np.zeros(of.metas[2].shape, np.float32)
+    memory = {
+        "A": A, "B": B, "C": result, Base.OFFSETS.name: ends,
+        "WORKSPACE": np.full(max(1, -(-workspace // 4)), np.nan, np.float32),
+    }  # fmt: skip
+    run([entry for entry, _ in launched], memory, machine)
+    a, b = (
+        np.lib.stride_tricks.as_strided(x, meta.shape, [4 * step for step in meta.strides])
+        for x, meta in zip((A, B), of.metas, strict=False)
+    )
+    wanted = np.zeros_like(result)
+    grouped.grouped_mm(a, b, ends, 1.0, 0.0, wanted, machine=machine)
+    np.testing.assert_array_equal(result, wanted)
+    if of.ragged is Ragged.K:
+        expected = np.stack([a[:, i:j].astype(float) @ b[i:j] for i, j in ((0, 30), (30, 30), (30, 90))])
+    else:
+        expected = np.concatenate([a[:30].astype(float) @ b[0], a[30:90].astype(float) @ b[2], np.zeros((10, 40))])
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_an_address_that_is_loaded_with_other_words_is_refused():
+    of = ragged_product((100, 24), (3, 24, 40), (3,), RaggedDotDimensionNumbers(*NUMBERS["rows"][:3]))
+    [(entry, _)], _ = calls_of_groups(Machine("sm_90").device, of.metas, 3, False)
+    text = compiled(entry.launch.kernel, "sm_90").ptx
+    number = len(entry.launch.arguments) - 1
+    load = re.search(rf"ld.param.u64\s+%rd\d+, \[fastsgemm_pipelined_param_{number}\+88\];", text)[0]
+    assert "operand_SPLIT_A" in entry.wrap(text)
+    for other in (".v2.u64", ".u32"):
+        with pytest.raises(CompileError, match="in an unknown way"):
+            entry.wrap(text.replace(load, load.replace(".u64", other)))
+    with pytest.raises(CompileError, match="in an unknown way"):
+        entry.wrap(text.replace(load, load.replace(".u64", ".v2.u64").replace("+88", "+80")))
 
 
 @pytest.mark.parametrize("traced", [False, True])

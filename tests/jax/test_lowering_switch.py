@@ -1,6 +1,7 @@
 """The switch: which of JAX's products are fastsgemm's when a program is lowered for CUDA."""
 
 import asyncio
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -92,6 +93,81 @@ def test_what_xla_can_multiply_element_by_element_is_passed_on(subscripts, shape
     with fastsgemm.jax.enabled() as on:
         assert replaced(partial(jnp.einsum, subscripts, precision="highest"), *map(jnp.ones, shapes)) == 0
     assert [line.reason for line in on.report().lines] == ["nothing is summed"]
+
+
+TOKENS, EXPERTS, SIZES = jnp.ones((12, 4)), jnp.ones((3, 4, 8)), jnp.array([3, 0, 7])
+of_groups = partial(lax.ragged_dot, precision="highest")
+
+
+def ragged(summed, batch, of_a, of_b=()):
+    numbers = lax.RaggedDotDimensionNumbers((summed, batch), of_a, of_b)
+    return partial(lax.ragged_dot_general, ragged_dot_dimension_numbers=numbers, precision="highest")
+
+
+class TestGroups:
+    def test_a_product_and_its_gradients_are_a_launch_each(self):
+        gradients = jax.grad(lambda a, b: (of_groups(a, b, SIZES) ** 2).sum(), (0, 1))
+        with fastsgemm.jax.enabled() as on:
+            assert replaced(of_groups, TOKENS, EXPERTS, SIZES) == 1
+            assert replaced(gradients, TOKENS, EXPERTS) == 3
+        assert replaced(of_groups, TOKENS, EXPERTS, SIZES) == 0
+        assert {(line.problem, line.products, line.flops, line.reason) for line in on.report().lines} == {
+            ("ragged_dot of (12, 4) and (3, 4, 8) in 3 groups", 2, 2 * 2 * 12 * 4 * 8, ""),
+            ("ragged_dot of (12, 8) and (3, 4, 8) in 3 groups", 1, 2 * 12 * 4 * 8, ""),
+            ("ragged_dot of (12, 4) and (12, 8) in 3 groups", 1, 2 * 12 * 4 * 8, ""),
+        }
+
+    def test_the_modes_of_ragged_dot_general(self):
+        with fastsgemm.jax.enabled() as on:
+            assert replaced(ragged(((0,), (0,)), ((), ()), [0]), TOKENS, jnp.ones((12, 8)), SIZES) == 1
+            batch = jnp.ones((12, 4, 5))
+            assert replaced(ragged(((2,), (2,)), ((0,), (0,)), [0]), batch, batch, SIZES) == 1
+        assert [line.problem for line in on.report().replaced] == [
+            "abc,aec->abe of (12, 4, 5) and (12, 4, 5)", "ragged_dot of (12, 4) and (12, 8) in 3 groups",
+        ]  # fmt: skip
+
+    def test_what_is_past_the_last_group_is_zero_and_offsets_are_made_on_the_device(self):
+        with fastsgemm.jax.enabled():
+            text = lowered(of_groups, TOKENS, EXPERTS, SIZES)
+        [call] = calls(text)
+        zeros, offsets = re.search(r"custom_call @\S+\(%arg0, %arg1, (%\d+), (%\d+)\)", call).groups()
+        assert re.search(rf"{zeros} = stablehlo.broadcast_in_dim .*-> tensor<12x8xf32>", text)
+        assert re.search(rf"{offsets} = (func.)?call @cumsum", text)
+        assert "output_operand_alias<output_tuple_indices = [], operand_index = 2" in call
+
+    @pytest.mark.parametrize(
+        ("function", "operands", "reason"),
+        [
+            (lax.ragged_dot, (TOKENS, EXPERTS, SIZES), "its precision is not 'highest'"),
+            (of_groups, (TOKENS.astype(jnp.bfloat16), EXPERTS.astype(jnp.bfloat16), SIZES), "not float32"),
+            (of_groups, (TOKENS[:0], EXPERTS, SIZES), "an empty operand"),
+            (
+                ragged(((2,), (2,)), ((0,), (0,)), [1], [1]),
+                (jnp.ones((2, 12, 4)), jnp.ones((2, 3, 4, 8)), jnp.ones((2, 3), int)),
+                "groups of other than the rows or k of two matrices",
+            ),
+            (
+                jax.vmap(of_groups), tuple(jnp.stack([x, x]) for x in (TOKENS, EXPERTS, SIZES)),
+                "groups of other than the rows or k of two matrices",
+            ),
+        ],
+    )  # fmt: skip
+    def test_what_is_passed_on(self, function, operands, reason):
+        with fastsgemm.jax.enabled() as on:
+            lowered(function, *operands)
+        assert [line.reason for line in on.report().lines if line.problem.startswith("ragged")] == [reason]
+
+    def test_the_order_on_tensor_cores_is_left_to_xla(self):
+        with fastsgemm.jax.enabled(batch_invariant=True):
+            assert replaced(of_groups, TOKENS, EXPERTS, SIZES) == 1
+        with fastsgemm.jax.enabled("fp16x3", batch_invariant=True) as on:
+            assert replaced(of_groups, TOKENS, EXPERTS, SIZES) == 0
+        assert [line.reason for line in on.report().lines] == ["the order on tensor cores, which groups do not have"]
+
+    def test_a_jax_without_it(self, monkeypatch):
+        monkeypatch.setattr(lowering_switch, "_ragged_dot_p", None)
+        with fastsgemm.jax.enabled():
+            assert replaced(highest, A, B) == 1
 
 
 @pytest.mark.parametrize("name", ["BF16_BF16_F32_X9", "TF32_TF32_F32_X3", "F32_F32_F32"])

@@ -574,6 +574,8 @@ class TestReport:
 
 def test_every_operator_has_the_forms_of_pytorch():
     for operator, forms in kernel_switch.OPERATORS.items():
+        if operator == "grouped_mm":  # has one form, which is composed of others on some devices
+            continue
         names = (operator, "_addmm_activation") if operator == "addmm" else (operator,)
         exist = [
             form

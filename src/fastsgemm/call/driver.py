@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm.call import checks, workspace
 from fastsgemm.call.arrays import View
+from fastsgemm.call.grouped import make_grouped_plan
 from fastsgemm.call.launches import CASES, Launches
 from fastsgemm.call.plan import Launch, Plan
 from fastsgemm.call.product import make_plan
 from fastsgemm.errors import OperandError
+from fastsgemm.geometry import layout
 from fastsgemm.geometry.matrix import Base
 from fastsgemm.geometry.tensor_map import END, TensorMap
 from fastsgemm.jit import kernel
@@ -61,10 +63,26 @@ def multiply(
     return loaded
 
 
-def load(gpu: Gpu, key: tuple[Any, ...], make: Callable[[], Plan]) -> LoadedPlan:
-    """Return the plan that an earlier call with this key has loaded on the device, or a new one."""
+def multiply_groups(
+    gpu: Gpu, handle: int, request: Request, operands: Sequence[View], offsets: View, alpha: float, beta: float
+) -> LoadedPlan:
+    """Compute the products of groups that end at these offsets; see `multiply` and `fastsgemm.grouped_mm`."""
+    addresses, metas = zip(*operands, strict=True)
+    place, ends = offsets
+    key = ("grouped", request, metas, ends, *[address & 15 for address in addresses])
     loaded: LoadedPlan | None = gpu.prepared.get(key)
-    return _keep(gpu, key, make()) if loaded is None else loaded
+    if loaded is None:
+        loaded = _keep(gpu, key, make_grouped_plan(gpu, request, metas, ends, addresses))
+    a, b, c, *source = addresses
+    of_source = source[0] if source else 0
+    if not loaded.apart(a, b, c, of_source):
+        checks.overlap(operands, request.output)
+    of_c, of_ends = ((tuple(each.shape), tuple(each.strides)) for each in (metas[2], ends))
+    (first, last), (low, high) = layout.byte_range(*of_c), layout.byte_range(*of_ends)
+    if first - high < place - c < last - low:
+        checks.apart("offsets", layout.overlap(place - c, *of_c, *of_ends), request.output)
+    loaded.launch(handle, (a, b, c, place, 0, of_source), alpha, beta)
+    return loaded
 
 
 def _keep(gpu: Gpu, key: tuple[Any, ...], plan: Plan) -> LoadedPlan:

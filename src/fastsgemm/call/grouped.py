@@ -30,7 +30,7 @@ from fastsgemm.jit.source import rung_spec
 from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, DType, Dtypes, Problem, Ragged, format_problem
 from fastsgemm.request import Request
 
-_KINDS = {(2, 3): Ragged.ROWS, (2, 2): Ragged.K, (3, 2): Ragged.COLUMNS}  # by the dimensions of A and of B
+KINDS = {(2, 3): Ragged.ROWS, (2, 2): Ragged.K, (3, 2): Ragged.COLUMNS}  # by the dimensions of A and of B
 NAMES = ("A", "B", "C", "S")  # of the operands, for the counts of the simulated device
 
 
@@ -44,7 +44,7 @@ def result_shape(a: Sequence[int], b: Sequence[int], groups: int) -> tuple[Ragge
     """
     a, b = tuple(a), tuple(b)
     shown = f"A {a}, B {b}, offsets ({groups},)"
-    ragged = _KINDS.get((len(a), len(b)))
+    ragged = KINDS.get((len(a), len(b)))
     if ragged is None:
         raise ShapeError(
             f"A and B must have 2 or 3 dimensions, not both 3 with offsets, got {len(a)} and {len(b)}: {shown}"

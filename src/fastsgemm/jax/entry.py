@@ -27,7 +27,7 @@ _HEAD = re.compile(r"\.visible \.entry \w+\([^)]*\)([^{]*\{)")
 _LOAD = re.compile(r"ld\.param(?P<type>[.\w]+)\s+(?P<target>[^;]*), \[\w+_param_(?P<number>\d+)(?P<offset>(\+\d+)?)\];")
 _ADDRESS = re.compile(r"(mov\.b64\s+[^;]*, )\w+_param_(\d+);")  # of a tensor map
 
-_Constant = np.int32 | np.float32 | int | Batch | TensorMap
+_Constant = np.int32 | np.float32 | int | Batch | GroupedBatch | GroupedRows | TensorMap
 
 _NUMBERS = ("ALPHA", "BETA")  # arrays of one element
 _DIGITS = 12  # of the digest in a name
@@ -87,9 +87,12 @@ class Entry:
             self._steps, self._alpha = grid.steps(case.K, case.alpha, case.beta)
         self._first = self._before_the_kernel()
         self._constants: list[str] = []  # declarations
+        # The replacement of a load of an address within a kernel parameter, by the parameter's number and its place.
+        self._addresses: dict[tuple[int, int], str] = {}
         # The replacement of each load of a kernel parameter, as a format string for the parts of the load.
         self._loads = [self._load(number, argument) for number, argument in enumerate(launch.arguments)]
-        contents = repr((launch.kernel.text, self.operands, self.results, self._first, self._constants, self._loads))
+        replaced = self._first, self._constants, self._loads, self._addresses
+        contents = repr((launch.kernel.text, self.operands, self.results, *replaced))
         self.name = f"{launch.kernel.name}_{hashlib.sha256(contents.encode()).hexdigest()[:_DIGITS]}"
 
     @property
@@ -108,12 +111,23 @@ class Entry:
         names = [f"operand_{name}" for name in self.operands] + [f"result_{name}" for name in self.results]
         parameters = ",".join(f"\n\t.param .u64 {name}" for name in names)
         head = f"{''.join(self._constants)}\n.visible .entry {self.name}({parameters}\n)"
-        ptx = _LOAD.sub(lambda load: self._loads[int(load["number"])].format_map(load.groupdict()), ptx)
+        ptx = _LOAD.sub(self._replaced, ptx)
         ptx = _ADDRESS.sub(self._address, ptx).replace("cvta.param.", "cvta.const.")
         ptx, entries = _HEAD.subn(lambda old: f"{head}{old[1]}{self._first}", ptx)
         if entries != 1 or f"{self.launch.kernel.name}_param_" in ptx:
             raise CompileError(f"NVRTC's PTX of {self.launch.kernel.name} reads its parameters in an unknown way")
         return ptx
+
+    def _replaced(self, load: re.Match[str]) -> str:
+        """Return what a load of a kernel parameter becomes; an unknown load of an address stays, and is refused."""
+        number, begin = int(load["number"]), int(load["offset"] or 0)
+        text = self._loads[number]
+        for (parameter, place), address in self._addresses.items():
+            if parameter == number and begin <= place < begin + _bytes(load["type"]):
+                if begin != place or load["type"] != ".u64":
+                    return load[0]
+                text = address
+        return text.format_map(load.groupdict())
 
     def _address(self, move: re.Match[str]) -> str:
         number = int(move[2])
@@ -133,16 +147,19 @@ class Entry:
 
     def _load(self, number: int, argument: Argument) -> str:
         if isinstance(argument, Matrix):
-            base, offset = argument.address.base.name, argument.address.offset
-            parameter = f"result_{base}" if base in self.results else f"operand_{base}"
-            add = f"\n\tadd.s64 \t{{target}}, {{target}}, {offset};" if offset else ""
-            return f"ld.param{{type}} \t{{target}}, [{parameter}];{add}"
+            return self._load_address(argument)
         if isinstance(argument, Scalar):
             return self._load_scalar(number, argument)
-        assert not isinstance(
-            argument, BatchAndSource | GroupedBatch | GroupedRows
-        )  # XLA gives C itself, and no offsets
+        assert not isinstance(argument, BatchAndSource)  # XLA gives C itself
+        if isinstance(argument, GroupedBatch | GroupedRows):
+            self._addresses |= {(number, place): self._load_address(matrix) for place, matrix in argument.addresses}
         return self._load_constant(number, argument)
+
+    def _load_address(self, matrix: Matrix) -> str:
+        base, offset = matrix.address.base.name, matrix.address.offset
+        parameter = f"result_{base}" if base in self.results else f"operand_{base}"
+        add = f"\n\tadd.s64 \t{{target}}, {{target}}, {offset};" if offset else ""
+        return f"ld.param{{type}} \t{{target}}, [{parameter}];{add}"
 
     def _load_scalar(self, number: int, scalar: Scalar) -> str:
         if scalar is Scalar.STEPS:
@@ -159,9 +176,12 @@ class Entry:
         return f"ld.const{{type}} \t{{target}}, [{name}{{offset}}];"
 
 
-def entries(plan: Plan, case: Case) -> list[Entry]:
-    """Return the entries for the launches of a plan that such a call may need, in order."""
-    initialized = {"A", "B"} if case.beta == 0.0 else {"A", "B", "C"}
+def entries(plan: Plan, case: Case, given: Collection[str] = ()) -> list[Entry]:
+    """Return the entries for the launches of a plan that such a call may need, in order.
+
+    `given` has the names of `Base` that have a value before, besides A, B and a C that beta multiplies.
+    """
+    initialized = {"A", "B", *given} if case.beta == 0.0 else {"A", "B", "C", *given}
     result = []
     for launch in plan.launches:
         if case.may_launch(launch):
@@ -180,12 +200,18 @@ def _declared(name: str, value: _Constant) -> str:
 
     Declared as bytes, numbers would give other machine code. An int is a ``long long`` or a null address.
     """
-    if isinstance(value, Batch | TensorMap):
-        align = 8 if isinstance(value, Batch) else TENSOR_MAP_ALIGNMENT
+    if isinstance(value, Batch | GroupedBatch | GroupedRows | TensorMap):
+        align = TENSOR_MAP_ALIGNMENT if isinstance(value, TensorMap) else 8
         return f".align {align} .b8 {name}[{len(value.packed)}] = {{{', '.join(map(str, value.packed))}}}"
     if isinstance(value, int):
         return f".align 8 .u64 {name} = {value % (1 << 64)}"
     return f".align 4 .u32 {name} = {_bits(value)}"
+
+
+def _bytes(kind: str) -> int:
+    """Return the bytes that a load of this type, such as ``.v2.u32``, reads."""
+    *vector, element = kind.split(".")[1:]
+    return int("".join(vector).removeprefix("v") or 1) * int(element[1:]) // 8
 
 
 def _bits(number: np.int32 | np.float32) -> int:

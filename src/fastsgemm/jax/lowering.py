@@ -17,18 +17,21 @@ import numpy as np
 from jax.interpreters import mlir
 
 from fastsgemm import known_devices
+from fastsgemm.call.grouped import make_grouped_plan
 from fastsgemm.call.product import plan_of
 from fastsgemm.device import DeviceInfo, info_of
 from fastsgemm.errors import DeviceError
 from fastsgemm.geometry.layout import Meta, is_transpose
+from fastsgemm.geometry.matrix import Base
 from fastsgemm.jax import contraction, custom_call, partitioning
 from fastsgemm.jax.contraction import Labels
 from fastsgemm.jax.custom_call import ArrayLayout, Description
 from fastsgemm.jax.entry import Case, Entry, entries
+from fastsgemm.jax.ragged import RaggedProduct
 from fastsgemm.jit import compiler
 from fastsgemm.jit.source import target
-from fastsgemm.problem import DType, Dtypes
-from fastsgemm.request import Request, of_call, of_gram
+from fastsgemm.problem import DType, Dtypes, Ragged
+from fastsgemm.request import Request, of_call, of_gram, resolve
 from fastsgemm.tuning import first_use
 
 DTYPES = {np.dtype(getattr(jnp, dtype.numpy_name)): dtype for dtype in DType}  # of operands
@@ -134,7 +137,44 @@ def product(
         request = of_call(request, output="out")
     if values["A"][0] == values["B"][0] and is_transpose(*metas[:2]):
         request = of_gram(request)
-    calls, workspace = calls_of(_device(ctx), request, metas, alpha, beta)
+    return _emit(ctx, values, calls_of(_device(ctx), request, metas, alpha, beta), dimension_order)
+
+
+def groups(ctx: Any, A: Any, B: Any, sizes: Any, of: RaggedProduct, batch_invariant: bool) -> Any:
+    """Emit the calls of a product of groups of these sizes, and return the value of its result.
+
+    What belongs to no group is zero, as in ``lax.ragged_dot``. The operands are values of the arrays of `ctx.avals_in`.
+    """
+    a, b, counts = ctx.avals_in
+    (out,) = ctx.avals_out
+    ends = counts.update(dtype=np.dtype(np.int32), weak_type=False)
+    offsets = _traced(ctx, lambda counts: jnp.cumsum(counts, dtype=np.int32), ends, (sizes, counts))
+    values = {"A": (A, a), "B": (B, b), Base.OFFSETS.name: (offsets, ends)}
+    if of.ragged is not Ragged.K:
+        values["C"] = _traced(ctx, lambda: jnp.zeros(out.shape, out.dtype), out), out
+    return _emit(
+        ctx, values, calls_of_groups(_device(ctx), of.metas, *counts.shape, batch_invariant), tuple(range(out.ndim))
+    )
+
+
+@lru_cache(maxsize=4096)
+def calls_of_groups(
+    info: DeviceInfo, metas: tuple[Meta, ...], count: int, batch_invariant: bool
+) -> tuple[tuple[Call, ...], int]:
+    """Return the calls of a product of groups on such a device, and the bytes of their workspace; see `calls_of`."""
+    plan = make_grouped_plan(
+        info, resolve(batch_invariant=batch_invariant), metas, Meta((count,), (1,), DType.F32, 0), (0, 0, 0)
+    )
+    given = {Base.OFFSETS.name, "C"} if len(metas[2].shape) == 2 else {Base.OFFSETS.name}
+    launched_entries = entries(plan, Case(1.0, 0.0, plan.K), given)
+    return tuple((entry, _described(entry, info.arch)) for entry in launched_entries), plan.workspace
+
+
+def _emit(
+    ctx: Any, values: dict[str, Any], planned: tuple[tuple[Call, ...], int], dimension_order: tuple[int, ...]
+) -> Any:
+    """Emit calls, and return the value of C, whose dimensions lie in this order."""
+    (out,), (calls, workspace) = ctx.avals_out, planned
     layouts = {name: ArrayLayout.row_major(aval) for name, (_, aval) in values.items()}
     layouts["C"] = ArrayLayout(out.update(weak_type=False), dimension_order)
     layouts["WORKSPACE"] = ArrayLayout.row_major(jax.core.ShapedArray((workspace,), np.dtype(np.uint8)))

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import lax
+from jax._src.lax import lax as jax_lax  # there is no public name of one primitive
 from jax.interpreters import mlir
 
 from fastsgemm import log
@@ -22,6 +23,7 @@ from fastsgemm.geometry.variants import problem_of
 from fastsgemm.jax import contraction, lowering, partitioning, primitive
 from fastsgemm.jax.contraction import Labels
 from fastsgemm.jax.lowering_report import Line, Report
+from fastsgemm.jax.ragged import RaggedProduct, ragged_product
 from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, Dtypes, format_problem
 from fastsgemm.request import Request, resolve
 from fastsgemm.switches.base_report import Totals
@@ -65,17 +67,26 @@ class Switch:
         return f"<Switch {'on' if self is periods.current else 'off'}: {self.request.arithmetic}>"
 
 
-_original: Any = None  # JAX's own lowering for CUDA; None before the first switch
+# JAX's own lowerings for CUDA of `dot_general` and of `ragged_dot_general`; None before the first switch.
+_original: Any = None
+_original_ragged: Any = None
+_ragged_dot_p = getattr(jax_lax, "ragged_dot_general_p", None)
 
 
 def _turn(new: Switch | None) -> None:
     """Let JAX lower its products with this switch, or as before if it is None."""
-    global _original
+    global _original, _original_ragged
     if _original is None:
-        _original = _lowering_of_jax()
+        original = _lowering_of_jax(lax.dot_general_p)
+        if _ragged_dot_p is not None:
+            _original_ragged = _lowering_of_jax(_ragged_dot_p)
+            mlir.register_lowering(_ragged_dot_p, _lower_ragged, platform="cuda", cacheable=False)
         # Not cached: else the rule would not see the operations that produced its operands.
         mlir.register_lowering(lax.dot_general_p, _lower, platform="cuda", cacheable=False)
+        _original = original
     partitioning.needs_devices(lax.dot_general_p, new is not None)
+    if _ragged_dot_p is not None:
+        partitioning.needs_devices(_ragged_dot_p, new is not None)
     periods.current = new
     jax.clear_caches()  # last: what another thread lowers meanwhile is not kept with the previous switch
 
@@ -86,14 +97,15 @@ periods: Periods[Switch] = Periods(_turn)
 def enable(precision: str = "ieee", batch_invariant: bool = False) -> Switch:
     """Make the float32 products that JAX lowers for CUDA run on fastsgemm, in the whole process.
 
-    Replaced is ``lax.dot_general`` of float32 arrays where the program asks for float32, and with it ``jnp.dot``,
-    ``matmul``, ``einsum``, ``tensordot``, the layers of neural networks, and the gradients of all these. A program asks
-    for float32 by precision "highest", as an argument or as ``jax_default_matmul_precision``, or by the algorithm
-    ``F32_F32_F32``. JAX's default on these devices remains TF32. Products of BF16 and FP16 arrays are replaced, too,
-    where the program asks for "highest" and a float32 result (``preferred_element_type``); of two such arrays with
-    precision "fp16x3" or `batch_invariant`, because XLA's tensor cores are faster than FMAs. With both, products of two
-    arrays of a 16-bit type with a result of this type are replaced, whatever their precision, as models in BF16 have
-    them: the sum is as accurate as in float32, and rounded once.
+    Replaced are ``lax.dot_general`` of float32 arrays where the program asks for float32, and with it ``jnp.dot``,
+    ``matmul``, ``einsum``, ``tensordot``, the layers of neural networks, and the gradients of all these; and so is
+    ``lax.ragged_dot``, whose groups become one launch. A program asks for float32 by precision "highest", as an
+    argument or as ``jax_default_matmul_precision``, or by the algorithm ``F32_F32_F32``. JAX's default on these devices
+    remains TF32. Products of BF16 and FP16 arrays are replaced, too, where the program asks for "highest" and a float32
+    result (``preferred_element_type``); of two such arrays with precision "fp16x3" or `batch_invariant`, because XLA's
+    tensor cores are faster than FMAs. With both, products of two arrays of a 16-bit type with a result of this type are
+    replaced, whatever their precision, as models in BF16 have them: the sum is as accurate as in float32, and rounded
+    once.
 
     Parameters
     ----------
@@ -166,10 +178,10 @@ def report() -> Report:
     return Report(()) if periods.last is None else periods.last.report()
 
 
-def _lowering_of_jax() -> Any:
-    """Return the rule by which JAX lowers ``dot_general`` for CUDA."""
+def _lowering_of_jax(lowered: Any) -> Any:
+    """Return the rule by which JAX lowers a primitive for CUDA."""
     tables = [getattr(mlir, "_platform_specific_lowerings", {}).get("cuda", {}), getattr(mlir, "_lowerings", {})]
-    entry = next((table[lax.dot_general_p] for table in tables if lax.dot_general_p in table), None)
+    entry = next((table[lowered] for table in tables if lowered in table), None)
     if entry is None:
         raise MissingExtraError(
             f"fastsgemm.jax.enable does not know where JAX {jax.__version__} has its lowerings, so nothing could be "
@@ -211,6 +223,48 @@ def _lower(ctx: Any, a: Any, b: Any, **parameters: Any) -> Any:
     values = {"A": (a, avals[0]), "B": (b, avals[1])}
     order = _order(labels)
     return [lowering.product(ctx, *_untransposed(values, labels), switch.request, 1.0, 0.0, order)]
+
+
+def _lower_ragged(ctx: Any, a: Any, b: Any, sizes: Any, **parameters: Any) -> Any:
+    """Lower a ``ragged_dot_general`` for CUDA."""
+    switch, numbers = periods.current, parameters["ragged_dot_dimension_numbers"]
+    if switch is None:
+        return _original_ragged(ctx, a, b, sizes, **parameters)
+    factors = ctx.avals_in[:2]
+    if {*numbers.lhs_ragged_dimensions} <= {*numbers.dot_dimension_numbers[1][0]}:  # groups of a batch are that batch
+        names = ("precision", "preferred_element_type", "out_sharding")
+        given = {name: parameters[name] for name in names if name in parameters}
+        return _lower(ctx.replace(avals_in=factors), a, b, dimension_numbers=numbers.dot_dimension_numbers, **given)
+    shapes = [aval.shape for aval in ctx.avals_in]
+    product = ragged_product(shapes[0], shapes[1], shapes[2], numbers)
+    reason = _reason_of_ragged(switch.request, ctx, product, parameters)
+    problem = f"ragged_dot of {shapes[0]} and {shapes[1]} in {shapes[2][-1]} groups"
+    switch._counts.add((problem, "", reason), 1, 0 if product is None else product.flops)
+    log.info(lambda: f"leaves {problem} to XLA: {reason}" if reason else f"replaces {problem}")
+    if product is None or reason:
+        return _original_ragged(ctx, a, b, sizes, **parameters)
+    return [lowering.groups(ctx, a, b, sizes, product, switch.batch_invariant)]
+
+
+def _reason_of_ragged(request: Request, ctx: Any, product: RaggedProduct | None, parameters: dict[str, Any]) -> str:
+    """Return why a product of groups is passed on; empty if it is not."""
+    *factors, sizes = ctx.avals_in
+    if {aval.dtype for aval in (*factors, *ctx.avals_out)} != {np.dtype(np.float32)}:
+        return "not float32"
+    reason = _reason(request, ctx.replace(avals_in=factors), parameters["precision"])
+    if reason:
+        return reason
+    if product is None or parameters.get("group_offset") is not None:
+        return "groups of other than the rows or k of two matrices"
+    extents = [extent for aval in (*factors, sizes) for extent in aval.shape]
+    if 0 in extents:
+        return "an empty operand"
+    if max(extents) > MAX_EXTENT:
+        return f"an extent above {MAX_EXTENT}"
+    if partitioning.is_partitioned(ctx):
+        return "XLA partitions the program, and groups are not divided"
+    in_order = request.batch_invariant and request.tensor_cores
+    return "the order on tensor cores, which groups do not have" if in_order else ""
 
 
 def _rounds(request: Request, ctx: Any) -> bool:

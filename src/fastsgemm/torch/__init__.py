@@ -1,7 +1,8 @@
 """fastsgemm in PyTorch: an operator, and a switch that makes PyTorch's own products run on fastsgemm.
 
-Importing this module registers ``torch.ops.fastsgemm.sgemm``; `fastsgemm.torch.operator` describes it. It has
-gradients of any order, and works in ``torch.compile`` and ``torch.export`` and under ``torch.func``.
+Importing this module registers ``torch.ops.fastsgemm.sgemm`` and ``grouped_mm``; `fastsgemm.torch.operator` and
+`fastsgemm.torch.grouped_operator` describe them. They have gradients of any order, and work in ``torch.compile`` and
+``torch.export`` and under ``torch.func``.
 
 `enable` replaces the float32 products of CUDA tensors in the whole process: matrix products, linear layers, einsum, and
 their gradients. ``python -m fastsgemm.torch script.py`` does so for an unmodified program.
@@ -29,7 +30,8 @@ _OLDEST = (2, 6)
 if tuple(map(int, torch.__version__.split(".")[:2])) < _OLDEST:
     raise MissingExtraError(f"fastsgemm.torch needs PyTorch 2.6 or later, got {torch.__version__}; update it")
 
-from fastsgemm.torch import operator as _operator  # noqa: E402, F401  (registers torch.ops.fastsgemm.sgemm)
+from fastsgemm.torch import grouped_operator as _grouped_operator  # noqa: E402, F401  (registers grouped_mm)
+from fastsgemm.torch import operator as _operator  # noqa: E402, F401  (registers sgemm)
 from fastsgemm.torch.call_report import Line, Report  # noqa: E402
 from fastsgemm.torch.execution import OutOfMemoryError  # noqa: E402
 from fastsgemm.torch.kernel_switch import OPERATORS, Switch, disable, enable, enabled, report  # noqa: E402

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from math import prod
 
 import torch
 from torch import Tensor
 
 from fastsgemm.call.arrays import HOST
 from fastsgemm.call.driver import LoadedPlan
+from fastsgemm.call.grouped import result_shape
+from fastsgemm.errors import ShapeError
 from fastsgemm.geometry.layout import Meta, row_major
 from fastsgemm.geometry.variants import problem_of
 from fastsgemm.problem import MAX_EXTENT, format_problem
@@ -93,6 +96,55 @@ def make(
     metas = (meta(a), meta(b), written, *map(meta, separate_c))
     size = format_problem(problem_of(metas[:3], same(a, b.mT) if a.dim() == b.dim() == 2 else False))
     return Decision(problem, size, flops, ordinal=a.get_device(), metas=metas, shape=shape, dtype=dtype)
+
+
+def of_groups(
+    operation: Operation, a: Tensor, b: Tensor, offsets: Tensor | None, bias: Tensor | None,
+    result: torch.dtype | None, tensor_core_order: bool,
+) -> Decision:  # fmt: skip
+    """Return the decision on a call of ``_grouped_mm``, whose groups of rows, columns or k end at the offsets."""
+    reason = _of_types([a, b], None if result is torch.float32 else result, rounds=False)
+    if reason:
+        return Decision(" and ".join(_name(x.dtype) for x in (a, b)), reason=reason)
+    problem = " x ".join(_format_shape(x) for x in (a, b))
+    if offsets is not None:
+        problem += f" in {offsets.numel()} groups"
+    if bias is not None:
+        return Decision(problem, reason="a bias")
+    shape = _shape_of_groups(operation, a, b, offsets)
+    if shape is None:
+        return Decision(problem, reason="operands that PyTorch refuses")
+    flops = 2 * prod((*a.shape[-2:], b.shape[-1])) * (1 if len(shape) == 2 or offsets is not None else shape[0])
+    reason = _of_shapes(shape, a, b, None, None)
+    if tensor_core_order and offsets is not None and not reason:
+        reason = "the order on tensor cores, which the products of single groups have"
+    if reason:
+        return Decision(problem, flops=flops, reason=reason)
+    row = -(-shape[-1] // 4) * 4  # PyTorch's results have rows of whole 16 bytes
+    strides = (shape[-2] * row, row, 1)[-len(shape) :]
+    metas = (meta(a), meta(b), Meta(shape, strides, DTYPES[torch.float32], a.get_device()))
+    size = format_problem(problem_of(metas, False)) if offsets is None else ""
+    return Decision(problem, size, flops, ordinal=a.get_device(), metas=metas, shape=shape)
+
+
+def _shape_of_groups(operation: Operation, a: Tensor, b: Tensor, offsets: Tensor | None) -> tuple[int, ...] | None:
+    """Return the shape of a grouped product, or None if PyTorch refuses the operands."""
+    if not all(x.dim() in (2, 3) and _is_aligned(x) for x in (a, b)):
+        return None
+    if offsets is None:
+        return _result_shape(operation, a, b)
+    if offsets.dim() != 1 or offsets.dtype is not torch.int32 or offsets.device != a.device:
+        return None
+    try:
+        return result_shape(a.shape, b.shape, len(offsets))[1]
+    except ShapeError:
+        return None
+
+
+def _is_aligned(x: Tensor) -> bool:
+    """Return whether the lines of matrices are contiguous, and multiples of 16 bytes apart."""
+    strides, shape = x.stride()[-2:], x.shape[-2:]
+    return any(strides[1 - d] == 1 and strides[d] >= max(1, shape[1 - d]) and strides[d] % 4 == 0 for d in (0, 1))
 
 
 def same(c: Tensor, out: Tensor) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +12,10 @@ import torch
 from fastsgemm import device, host
 from fastsgemm.call import checks, driver
 from fastsgemm.call.arrays import HOST, View
-from fastsgemm.call.arrays.library import KINDS, at_address
+from fastsgemm.call.arrays.library import KINDS, at_address, offsets_meta
 from fastsgemm.call.arrays.torch import dtypes_of
 from fastsgemm.call.driver import LoadedPlan
+from fastsgemm.call.grouped import result_shape
 from fastsgemm.errors import DeviceMemoryError, FastsgemmError
 from fastsgemm.geometry.layout import Meta
 from fastsgemm.request import Request, of_call
@@ -79,12 +80,17 @@ def _array(x: View) -> np.ndarray:
 
 def on_device(gpu: Gpu, views: Sequence[View], alpha: float, beta: float, request: Request) -> LoadedPlan:
     """Compute a product on PyTorch's current stream of a device, and return the plan; see `run`."""
+    return _with_room(gpu, lambda: driver.multiply(gpu, stream_of(gpu), request, views, alpha, beta))
+
+
+def _with_room(gpu: Gpu, multiply: Callable[[], LoadedPlan]) -> LoadedPlan:
+    """Multiply on a device; if it is out of memory, once more after PyTorch has freed its cache."""
     with device.current(gpu):
         try:
-            return driver.multiply(gpu, stream_of(gpu), request, views, alpha, beta)
+            return multiply()
         except DeviceMemoryError:
             empty_cache(gpu.ordinal)
-            return driver.multiply(gpu, stream_of(gpu), request, views, alpha, beta)
+            return multiply()
 
 
 def multiply(
@@ -96,6 +102,20 @@ def multiply(
     """
     views = [view(x) for x in (a, b, out, *([] if c is None else [c]))]
     return run(out.get_device(), views, alpha, beta, request)
+
+
+def multiply_groups(
+    a: Tensor, b: Tensor, offsets: Tensor, alpha: float, beta: float, request: Request, out: Tensor
+) -> LoadedPlan | None:
+    """Compute out <- alpha * A @ B + beta * out for each group of plain tensors with memory; see `multiply`."""
+    views, gpu = [view(x) for x in (a, b, out)], gpu_of(out.get_device())
+    if gpu is None:
+        ragged, _ = result_shape(a.shape, b.shape, len(offsets))
+        of_a, of_b, written = map(_array, views)
+        host.grouped_mm(request, ragged, of_a, of_b, offsets.numpy(), alpha, beta, written)
+        return None
+    ends = offsets.data_ptr(), offsets_meta(offsets.dtype, offsets.shape, offsets.stride(), offsets.get_device())
+    return _with_room(gpu, lambda: driver.multiply_groups(gpu, stream_of(gpu), request, views, ends, alpha, beta))
 
 
 def empty_cache(ordinal: int) -> None:

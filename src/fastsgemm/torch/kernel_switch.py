@@ -18,6 +18,7 @@ from fastsgemm.request import Request, resolve
 from fastsgemm.switches.periods import Block, Periods
 from fastsgemm.torch import cpp_launcher
 from fastsgemm.torch.call_report import Report
+from fastsgemm.torch.grouped_override import GroupedOverride
 from fastsgemm.torch.overrides import Override
 
 # The operators that can be replaced, with PyTorch's overloads of each. Others are dispatched as these: linear, matmul,
@@ -33,6 +34,7 @@ OPERATORS = {
     "baddbmm": ("baddbmm", "baddbmm.out", "baddbmm_", "baddbmm.dtype", "baddbmm.dtype_out"),
     "addmv": ("addmv", "addmv.out", "addmv_"),
     "dot": ("dot",),
+    "grouped_mm": ("_grouped_mm",),
 }
 _DEVICES = {"cuda": "CUDA", "cpu": "CPU"}  # and their dispatch keys
 _LAUNCHER_DEVICES = ("cuda",)  # whose products the launcher launches; NumPy multiplies on the host
@@ -60,7 +62,11 @@ class Switch:
         # Whether the launcher's kernels replace PyTorch's, or Python's do.
         self._launched = device in _LAUNCHER_DEVICES and cpp_launcher.load()
         self._key = _DEVICES[device]
-        self._overrides = [Override(form, request, device) for form in self._forms()]
+        self._overrides = [
+            (GroupedOverride if form == "_grouped_mm" else Override)(form, request, device) for form in self._forms()
+        ]
+        # Those whose kernels are Python's.
+        self._slow = [each for each in self._overrides if not self._launched or isinstance(each, GroupedOverride)]
         self._library: Any = None  # of Python's kernels, while they are registered
         self._native_overrides: dict[str, Any] = {}  # PyTorch's, when the kernels were registered
 
@@ -86,33 +92,44 @@ class Switch:
 
     def _on(self) -> None:
         """Register the kernels. If that fails, nothing has changed."""
+        self._register()
         if self._launched:
-            cpp_launcher.on(self._overrides, self._key, self._request.rounds)
-        else:
-            self._register()
+            fast = [override for override in self._overrides if override not in self._slow]
+            try:
+                cpp_launcher.on(fast, self._key, self._request.rounds)
+            except BaseException:
+                self._unregister()
+                raise
         self._native_overrides = _native_overrides()
 
     def _register(self) -> None:
         """Register Python's kernels."""
-        for override in self._overrides:
-            override.original = _Original(self, override)
+        for override in self._slow:
+            override.original = _Original(override, self._key)
         library = torch.library.Library("aten", "IMPL")
         with nullcontext() if _outliving else _without_warning():
             try:
-                for override in self._overrides:
+                for override in self._slow:
                     library.impl(override.name, override.replacement, self._key, allow_override=True)
                     _outliving.append(torch.library.get_kernel(f"aten::{override.name}", self._key))
+                    if isinstance(override, GroupedOverride):
+                        torch.library.register_fake(
+                            "aten::_grouped_mm", override.fake, lib=library, allow_override=True
+                        )
+                        _outliving.append(torch.library.get_kernel("aten::_grouped_mm", "Meta"))
             except BaseException:
                 library._destroy()  # all or nothing
                 raise
         self._library = library
 
+    def _unregister(self) -> None:
+        self._library._destroy()
+        self._library = None
+
     def _off(self) -> None:
+        self._unregister()
         if self._launched:
             cpp_launcher.off()
-        else:
-            self._library._destroy()
-            self._library = None
 
     def _renew(self) -> None:
         """Register the kernels again, because a kernel below them was unregistered by its owner."""
@@ -145,11 +162,11 @@ def _unseen() -> str:
 def _exists(form: str, key: str) -> bool:
     """Return whether PyTorch has a kernel of this overload; those with a dtype are for CUDA only."""
     name = f"aten::{form}"
-    return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+    return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, key)
 
 
 def _renew_current() -> None:
-    """Call `Switch._renew` of the switch that is on; the launcher calls this."""
+    """Call `Switch._renew` of the switch that is on."""
     if periods.current is not None:
         periods.current._renew()
 
@@ -157,10 +174,10 @@ def _renew_current() -> None:
 class _Original:
     """The kernel of an operator before ours, called with the operator's arguments."""
 
-    def __init__(self, switch: Switch, override: Override) -> None:
-        self._switch, self._override = switch, override
-        keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, switch._key))
-        self._kernel = partial(torch.library.get_kernel(f"aten::{override.name}", switch._key).call_boxed, keys)
+    def __init__(self, override: Override, key: str) -> None:
+        self._override = override  # not the switch, which `_outliving` would keep
+        keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+        self._kernel = partial(torch.library.get_kernel(f"aten::{override.name}", key).call_boxed, keys)
 
     def __call__(self, *operands: Any, **keywords: Any) -> Any:
         try:
@@ -168,7 +185,7 @@ class _Original:
         except RuntimeError as error:
             if "SafeKernelFunction has been invalidated" not in str(error):
                 raise
-        self._switch._renew()
+        _renew_current()
         return self._override.original._kernel(*operands, **keywords)
 
 
@@ -206,7 +223,9 @@ def _turn(new: Switch | None) -> None:
         previous is not None and new is not None and previous._launched and new._launched
         and previous.device == new.device and previous._native_overrides == _native_overrides()
     )  # fmt: skip
-    if previous is not None and not stays:
+    if previous is not None and stays:
+        previous._unregister()
+    elif previous is not None:
         previous._off()
         periods.current = None
         _renew_native_overrides(previous._native_overrides)
@@ -214,7 +233,9 @@ def _turn(new: Switch | None) -> None:
         try:
             new._on()
         except BaseException:
-            if previous is not None and not stays:
+            if previous is not None and stays:
+                previous._register()
+            elif previous is not None:
                 previous._on()
                 periods.current = previous
             raise
@@ -237,11 +258,12 @@ def enable(
     """Make PyTorch's float32 products run on fastsgemm, in the whole process and in all its threads.
 
     Replaced are ``mm``, ``addmm``, ``bmm``, ``baddbmm``, ``addmv`` and ``dot``, with their forms that write to ``out``
-    or in place. All other products of PyTorch arrive as these: ``linear``, ``matmul``, ``einsum``, ``mv``, their
-    gradients, and what ``torch.compile`` generates. With precision "fp16x3" or `batch_invariant`, so are products of
-    BF16 or FP16 tensors that are asked for with ``out_dtype=torch.float32``, where PyTorch has them; with both, those
-    whose result is BF16 or FP16, too, as models in these types call them: the sum is as accurate as in float32, and
-    rounded once. Every other call goes to PyTorch's own kernel; `report` says which and why.
+    or in place, and ``grouped_mm``. All other products of PyTorch arrive as these: ``linear``, ``matmul``, ``einsum``,
+    ``mv``, ``_foreach_mm``, their gradients, and what ``torch.compile`` generates. With precision "fp16x3" or
+    `batch_invariant`, so are products of BF16 or FP16 tensors that are asked for with ``out_dtype=torch.float32``,
+    where PyTorch has them; with both, those whose result is BF16 or FP16, too, as models in these types call them: the
+    sum is as accurate as in float32, and rounded once. Every other call goes to PyTorch's own kernel; `report` says
+    which and why.
 
     If the switch is on already, these settings replace the old ones. Within a block of `enabled`, they hold until the
     end of that block. While another thread is in such a block, they hold from the end of that block on.

@@ -42,7 +42,7 @@ LIBRARY.define(
 _sgemm = torch.ops.fastsgemm.sgemm.default
 
 
-def _require(condition: Any, message: Callable[..., str]) -> None:
+def require(condition: Any, message: Callable[..., str]) -> None:
     """Raise RuntimeError with the message unless the condition, which may be symbolic, holds.
 
     A plain True skips ``torch._check``, whose calls would take half of the operator's time.
@@ -61,42 +61,42 @@ def _shape(
     operands = (("A", A), ("B", B)) if C is None else (("A", A), ("B", B), ("C", C))
     shape = _shape_of({name: x.shape for name, x in operands}, beta)
     if symmetric:
-        _require(shape[-2] == shape[-1], lambda: f"sgemm: symmetric=True needs a square result, got {tuple(shape)}")
+        require(shape[-2] == shape[-1], lambda: f"sgemm: symmetric=True needs a square result, got {tuple(shape)}")
     for name, x in operands:
         if x.dtype is not torch.float32:
-            _check_type(name, x.dtype, options)
-        _require(
+            check_type("sgemm", name, x.dtype, options)
+        require(
             x is A or x.device == A.device,
             lambda name=name, x=x: f"sgemm: all operands must be on {A.device} as A is, {name} is on {x.device}",
         )
     return shape
 
 
-def _check_type(name: str, dtype: torch.dtype, options: Mapping[str, Any]) -> None:
+def check_type(operator: str, name: str, dtype: torch.dtype, options: Mapping[str, Any]) -> None:
     """Raise RuntimeError for a bad dtype: only A and B may have 16 bits, and only with a precision given."""
     named = options.get("precision") is not None or options.get("batch_invariant", False)
     half = dtype in execution.DTYPES and name != "C"
     more = "; 16-bit operands need a precision by name: 'ieee' or 'fp16x3'" if half else ""
-    _require(half and named, lambda: f"sgemm: {name} must be torch.float32, got {dtype}{more}")
+    require(half and named, lambda: f"{operator}: {name} must be torch.float32, got {dtype}{more}")
 
 
 def _shape_of(shapes: Mapping[str, Sequence[Any]], beta: float) -> tuple[Any, ...]:
     """Return the result's shape from the operands' shapes by name, or raise RuntimeError as PyTorch would."""
     A, B, C = shapes["A"], shapes["B"], shapes.get("C")
     for name, shape in shapes.items():
-        _require(
+        require(
             len(shape) >= 2,
             lambda name=name, shape=shape: f"sgemm: {name} must have at least 2 dimensions, got {len(shape)}",
         )
         if shape is not A:
             _require_batch(name, shape, A)
-    _require(A[-1] == B[-2], lambda: f"sgemm: A's columns must equal B's rows, got A {tuple(A)} and B {tuple(B)}")
+    require(A[-1] == B[-2], lambda: f"sgemm: A's columns must equal B's rows, got A {tuple(A)} and B {tuple(B)}")
     M, N = A[-2], B[-1]
     if C is None:
-        _require(beta == 0.0, lambda: f"sgemm: beta must be 0 when C is not given, got {beta}")
+        require(beta == 0.0, lambda: f"sgemm: beta must be 0 when C is not given, got {beta}")
     else:
-        _require(C[-2] == M, lambda: f"sgemm: C must have {M} rows, got {tuple(C)}")
-        _require(C[-1] == N, lambda: f"sgemm: C must have {N} columns, got {tuple(C)}")
+        require(C[-2] == M, lambda: f"sgemm: C must have {M} rows, got {tuple(C)}")
+        require(C[-1] == N, lambda: f"sgemm: C must have {N} columns, got {tuple(C)}")
     return (*A[:-1], N)
 
 
@@ -109,9 +109,9 @@ def _require_batch(name: str, shape: Sequence[Any], A: Sequence[Any]) -> None:
             f"{tuple(shape[:-2])}"
         )
 
-    _require(len(shape) == len(A), message)
+    require(len(shape) == len(A), message)
     for i in range(len(A) - 2):
-        _require(shape[i] == A[i], message)
+        require(shape[i] == A[i], message)
 
 
 # Implementations take A, B, alpha, beta and C, as far as they are given, and the options by name.
@@ -217,8 +217,8 @@ def _transposed_view(A: Tensor, B: Tensor) -> _TransposedView | None:
     return _TransposedView(view, base is A) if straight else None
 
 
-class _Differentiable(torch.autograd.function._SingleLevelFunction):
-    """The operator with its derivatives: linear in A, in B and in C.
+class LinearInEach(torch.autograd.function._SingleLevelFunction):
+    """An operator with its derivatives: linear in A, in B and in C.
 
     It belongs to a single level of torch.func. A `torch.autograd.Function` would start from the outermost level again,
     which is wrong below the dispatcher.
@@ -226,6 +226,23 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
 
     apply: ClassVar[Callable[..., Any]]
 
+
+def compute(product: Callable[..., Tensor], *operands: Any, **options: Any) -> Tensor:
+    """Return what an operator computes below autograd, in the forward of its `LinearInEach`."""
+    if not torch._C._are_functorch_transforms_active():
+        return below_autograd(product, *operands, **options)
+    # `apply` disabled both modes, but the outer levels of torch.func still have to see this product.
+    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+        return below_autograd(product, *operands, **options)
+
+
+def below_autograd(product: Callable[..., Tensor], *operands: Any, **options: Any) -> Tensor:
+    """Return what an operator computes below autograd."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return product(*operands, **options)
+
+
+class _Differentiable(LinearInEach):
     @staticmethod
     def forward(
         A: Tensor,
@@ -236,11 +253,7 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
         options: _Options,
         view: _TransposedView | None,
     ) -> Tensor:
-        if not torch._C._are_functorch_transforms_active():
-            return _below_autograd(A, B, alpha, beta, C, options)
-        # `apply` disabled both modes, but the outer levels of torch.func still have to see this product.
-        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
-            return _below_autograd(A, B, alpha, beta, C, options)
+        return compute(_sgemm, A, B, alpha, beta, C, **options)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -285,17 +298,18 @@ class _Differentiable(torch.autograd.function._SingleLevelFunction):
         return sum(parts[1:], parts[0]) if parts else A.new_zeros((*A.shape[:-1], B.shape[-1]), dtype=torch.float32)
 
 
-def _apply(*operands: Any) -> Any:
-    """Apply the function at the dispatcher's current level of torch.func, if any."""
+def apply(function: type[LinearInEach], *operands: Any) -> Any:
+    """Apply a function at the dispatcher's current level of torch.func, if any."""
     if torch._C._are_functorch_transforms_active():
         with enable_single_level_autograd_function():
-            return _Differentiable.apply(*operands)
-    return _Differentiable.apply(*operands)
+            return function.apply(*operands)
+    return function.apply(*operands)
 
 
-def _below_autograd(A: Tensor, B: Tensor, alpha: float, beta: float, C: Tensor | None, options: _Options) -> Tensor:
-    with torch._C._AutoDispatchBelowAutograd():
-        return _sgemm(A, B, alpha, beta, C, **options)
+def is_tracked(A: Tensor, B: Tensor, C: Tensor | None) -> bool:
+    """Return whether derivatives of a product are recorded, or may be in forward mode."""
+    requires_grad = A.requires_grad or B.requires_grad or (C is not None and C.requires_grad)
+    return (torch.is_grad_enabled() and requires_grad) or forward_ad._current_level >= 0
 
 
 def _with_gradient(
@@ -303,12 +317,11 @@ def _with_gradient(
 ) -> Tensor:
     if type(A) not in _PLAIN or type(B) not in _PLAIN:
         sharding.register()
-    tracked = torch.is_grad_enabled() and (A.requires_grad or B.requires_grad or (C is not None and C.requires_grad))
-    if tracked or forward_ad._current_level >= 0:
+    if is_tracked(A, B, C):
         plain = forward_ad._current_level < 0 and not torch._C._are_functorch_transforms_active()
         view = _transposed_view(A, B) if plain and A.requires_grad and B.requires_grad else None
-        return _apply(A, B, alpha, beta, C, options, view)
-    return _below_autograd(A, B, alpha, beta, C, options)
+        return apply(_Differentiable, A, B, alpha, beta, C, options, view)
+    return below_autograd(_sgemm, A, B, alpha, beta, C, **options)
 
 
 def _batched(
@@ -392,14 +405,14 @@ def sgemm(request: Request, A: Tensor, B: Tensor, alpha: float, beta: float, C: 
         if request.symmetric:
             checks.square(A.shape, B.shape)
     if C is not None:
-        _check_written(C, A, B)
+        check_written(C, A, B)
     a = A.unsqueeze(0) if A.dim() == 1 else A
     b = B.unsqueeze(1) if B.dim() == 1 else B
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*batch, *A.shape[-2:-1], *(B.shape[-1:] if B.dim() > 1 else ()))
     if C is not None and torch.compiler.is_compiling():
         fits = len(C.shape) == len(shape) and all(x == y for x, y in zip(C.shape, shape, strict=True))
-        _require(fits, lambda: f"sgemm: C must have shape {shape}, got {tuple(C.shape)}")
+        require(fits, lambda: f"sgemm: C must have shape {shape}, got {tuple(C.shape)}")
     if a.dim() > 2 and b.dim() == 2 and not request.symmetric:  # one product of more rows
         a = a.flatten(0, -2)
     elif batch:
@@ -411,7 +424,7 @@ def sgemm(request: Request, A: Tensor, B: Tensor, alpha: float, beta: float, C: 
     return result if C is None else C.copy_(result)
 
 
-def _check_written(C: Tensor, A: Tensor, B: Tensor) -> None:
+def check_written(C: Tensor, A: Tensor, B: Tensor) -> None:
     """Refuse a C that shares memory with A, B or itself, as for tensors without gradients.
 
     In traced code and in transforms tensors have no memory, so C is only compared as an object.

@@ -7,7 +7,8 @@ called for new and unusual calls only. Otherwise every call arrives through `Ove
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ OPERATIONS = {
     "baddbmm": Operation("baddbmm", (3, 3), adds=True),
     "addmv": Operation("addmv", (2, 1), adds=True),
     "dot": Operation("dot", (1, 1)),
+    "_grouped_mm": Operation("_grouped_mm", (3, 3)),  # without offsets
 }
 
 _MOST_DECISIONS = 16384  # of one operator; then its table is cleared
@@ -116,14 +118,19 @@ class Override:
         `out` the result is a new tensor.
         """
         decision = self._decide(a, b, c, out, out_dtype)
+        run = partial(self._run, decision, a, b, c, out, alpha, beta)
+        return self._follow(decision, a.dtype not in decisions.HALVES, run), decision
+
+    def _follow(self, decision: Decision, has_float32: bool, run: Callable[[], Tensor]) -> Tensor | None:
+        """Multiply, or return None if PyTorch's kernel is to be called, and count the call."""
         reason, note = decision.reason, ""
-        setting = "" if reason or a.dtype in decisions.HALVES else self._fp32_precision()  # about float32 factors
+        setting = self._fp32_precision() if has_float32 and not reason else ""  # about float32 factors
         if setting:
             reason, note = decisions.of_fp32_precision(setting, decision.ordinal, self._request.precision)
         result = None
         if not reason:
             try:
-                result = self._run(decision, a, b, c, out, alpha, beta)
+                result = run()
             except Fallback as error:
                 reason = error.reason
             except OverlapError:
@@ -132,7 +139,7 @@ class Override:
                 device = "cpu" if decision.ordinal == HOST else f"cuda:{decision.ordinal}"
                 raise execution.add_product(error, f"{self.name} of {decision.problem} on {device}") from error
         decision.count(reason, "" if reason else note)
-        return result, decision
+        return result
 
     def _decide(self, a: Tensor, b: Tensor, c: Tensor | None, out: Tensor | None, out_dtype: Any) -> Decision:
         operands = [x for x in (a, b, c, out) if x is not None]
@@ -149,11 +156,15 @@ class Override:
                 for x, address in zip(operands, addresses, strict=True)
             ]
             key += (*same, *descriptions)
+        return self._known(key, lambda: decisions.make(self._operation, a, b, c, out, out_dtype, rounds))
+
+    def _known(self, key: tuple[Any, ...], make: Callable[[], Decision]) -> Decision:
+        """Return the decision with this key, or make it."""
         decision = self._table.get(key)
         if decision is None:
             if self.is_full:
                 self.release()
-            decision = decisions.make(self._operation, a, b, c, out, out_dtype, rounds)
+            decision = make()
             decision.number = next(self._numbers)
             log.info(lambda: _told(self.name, decision))
             self.decisions[decision.number] = self._table[key] = decision
@@ -165,15 +176,18 @@ class Override:
         """Multiply as decided, and store the plan in the decision."""
         alpha, beta = (1.0, 0.0) if alpha is None else _scalars(alpha, beta)
         result = torch.empty(decision.shape, dtype=decision.dtype, device=a.device) if out is None else out
-        tensors = [a, b, result, *([] if c is None else [c])]
-        addresses = [x.data_ptr() for x in tensors]
-        if any(
-            address < MAX_STORAGE_BYTES and freed(x, address) for x, address in zip(tensors, addresses, strict=True)
-        ):
-            raise Fallback(decisions.NO_MEMORY)
+        addresses = addresses_of([a, b, result, *([] if c is None else [c])])
         views = [*zip(addresses, decision.metas, strict=False)]  # no meta of a C that is the output
         decision.plan = execution.run(decision.ordinal, views, alpha, beta, self._request)
         return result
+
+
+def addresses_of(tensors: list[Tensor]) -> list[int]:
+    """Return where tensors lie, or let PyTorch's kernel take the call if one has no memory."""
+    addresses = [x.data_ptr() for x in tensors]
+    if any(address < MAX_STORAGE_BYTES and freed(x, address) for x, address in zip(tensors, addresses, strict=True)):
+        raise Fallback(decisions.NO_MEMORY)
+    return addresses
 
 
 def _told(operator: str, decision: Decision) -> str:
@@ -183,7 +197,7 @@ def _told(operator: str, decision: Decision) -> str:
 
 
 class Fallback(Exception):
-    """PyTorch's own kernel is to take the call; this never leaves the module."""
+    """PyTorch's own kernel is to take the call; this never leaves an override."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
