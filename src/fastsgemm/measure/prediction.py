@@ -17,8 +17,8 @@ from msgspec import Struct
 from fastsgemm import known_devices, resources, strict_json
 from fastsgemm.device import DeviceInfo
 from fastsgemm.geometry import variants
-from fastsgemm.heuristics import choice
 from fastsgemm.heuristics.choice import Choice
+from fastsgemm.heuristics.explanation import explained
 from fastsgemm.measure import tables
 from fastsgemm.problem import Problem, octaves, parse
 from fastsgemm.request import of_problem, resolve
@@ -140,7 +140,7 @@ class Prediction:
         if self.ours not in ("", self.device.name):
             yield f"Our times are carried over from {self.ours}."
         if not self.compared:
-            where = "for operands of 16 bits" if self.cublas else f"on {self.device.arch}"
+            where = "on such products" if self.cublas else f"on {self.device.arch}"
             yield f"cuBLAS was not measured {where}, so nothing says what this program would gain."
         cublas, parts, times = self.cublas_ms, [], []
         for name in PRECISIONS:
@@ -170,7 +170,7 @@ class Prediction:
     def _of_the_rest(self) -> Iterator[str]:
         calls, compared = (sum(size.calls for size in sizes) for sizes in (self.sizes, self.compared))
         if 0 < compared < calls:
-            yield f"{calls - compared} of {calls} calls are not compared, because their operands have 16 bits."
+            yield f"{calls - compared} of {calls} calls are not compared: neither groups nor 16-bit operands are."
         low, _, high = _quartiles(measured().host_us)
         yield (
             f"If the host is the limit of a PyTorch program, {calls} calls would take {1e-3 * calls * low:.2g} to "
@@ -222,21 +222,21 @@ def predict(device: DeviceInfo, sizes: Iterable[tuple[str, int]]) -> Prediction:
 
 def _size(device: DeviceInfo, run: Run | None, size: str, calls: int) -> tuple[Size, str]:
     """Return the prediction of a size, and the device on which our time was measured; empty if none is known."""
-    problem = variants.dense_call(parse(size)).problem
+    problem = parse(size)
     whole = replace(problem, symmetric=False)
     choices = {name: _choice(device, problem, name) for name in PRECISIONS}
     ms, whole_ms = {name: chosen.ms for name, chosen in choices.items()}, _choice(device, whole, PRECISIONS[0]).ms
     evidence = getattr(choices[PRECISIONS[0]].evidence, "device", None) or ""
-    if run is None or whole_ms is None or not problem.dtypes.are_float32:
+    was_measured = whole == Problem(whole.M, whole.N, whole.K, whole.layout, whole.batch)  # nothing but float32 was
+    if run is None or whole_ms is None or not was_measured:
         return Size(size, calls, ms, whole_ms, None, 0.0), evidence
-    spread, distance = nearest(whole, run.ratios)
+    spread, distance = nearest(variants.dense_call(whole).problem, run.ratios)
     cublas_ms = Spread(*(whole_ms / ratio for ratio in reversed(spread)))
     return Size(size, calls, ms, whole_ms, cublas_ms, distance), evidence
 
 
 def _choice(device: DeviceInfo, problem: Problem, precision: str) -> Choice:
-    request = of_problem(resolve(precision=precision), problem)
-    return choice.choose(device, request, *variants.dense_operands(problem), variants.extents_of(problem))
+    return explained(device, problem, of_problem(resolve(precision=precision), problem)).choice
 
 
 def nearest(problem: Problem, ratios: Mapping[str, float]) -> tuple[Spread, float]:
