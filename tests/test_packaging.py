@@ -20,6 +20,7 @@ CARRIED = {
     *(path.relative_to(ROOT).as_posix() for path in (ROOT / "host_src").iterdir()),
     *(path.relative_to(ROOT).as_posix() for path in (ROOT / "tuning_db").rglob("*.json")),
     "docs/data/benchmarks.json",
+    "docs/data/ratios.json",
 }
 MODULES = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
 

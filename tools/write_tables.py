@@ -5,6 +5,8 @@
     tools/write_tables.py                         write all tables
     tools/write_tables.py --check                 write nothing; exit 1 if a table differs from its data
 
+docs/data/ratios.json, from which ``fastsgemm predict`` takes cuBLAS's times, is made of the other files, too.
+
 A run of ``tests/benchmarks/test_fp16x3.py`` alone updates only docs/data/fp16x3.json. A run on another device than that
 of the pages updates docs/data/NAME-DEVICE.json instead, of which README.md and pages show the most important. A table
 stands between <!-- NAME:begin --> and <!-- NAME:end -->. Do not edit it by hand.
@@ -29,6 +31,7 @@ from page_tables import (
     jax,
     machine_code,
     order,
+    prediction,
     pytorch,
     simulation,
     symmetric,
@@ -37,9 +40,11 @@ from page_tables import (
 from page_tables.markdown import fill
 from page_tables.runs import Data, Stored, file_of, read_data
 
+from fastsgemm.measure.prediction import FILE
+
 _OF_PAGES = (
     benchmarks, simulation, machine_code, cublaslt, fp16x3, order, pytorch, symmetric, half, jax, headline, tuning,
-    grouped,
+    grouped, prediction,
 )  # fmt: skip
 
 
@@ -71,10 +76,13 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
             _keep(json.loads(options.run.read_text(encoding="utf-8")), root / "docs" / "data")
         except (OSError, ValueError) as error:
             parser.error(f"{options.run}: {error}")
-    texts = contents(read_data(root))
+    data = read_data(root)
+    ratios = {root / "docs" / "data" / FILE: prediction.ratios(data)}  # before the tables, which rest on it
+    outdated = generated.update(ratios, "write_tables.py", options.check)
+    texts = contents(data)
     pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
     wanted = {path: fill(path.read_text(encoding="utf-8"), texts) for path in pages}
-    return generated.update(wanted, "write_tables.py", options.check)
+    return outdated | generated.update(wanted, "write_tables.py", options.check)
 
 
 if __name__ == "__main__":

@@ -476,3 +476,19 @@ def test_everything_on_the_device(fresh_machine, monkeypatch, capsys):
     data = json.loads(capsys.readouterr().out)
     assert data["info"]["devices"]
     assert data["ladder"]["identical"]
+
+
+def test_what_products_would_take_is_predicted_from_a_file(tmp_path, capsys):
+    path = tmp_path / "sizes.txt"
+    path.write_text("# 3 products, 90.0% of FLOPs\n--size=512\n# 7 products, 10.0% of FLOPs\n--size=64,64,64\n")
+    assert main(["predict", str(path), "--device", "H100", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["device"] == "NVIDIA H100 80GB HBM3" and [size["calls"] for size in found["sizes"]] == [3, 7]
+    assert (
+        0.5 < found["ratios"]["ieee"]["low"] < found["ratios"]["ieee"]["median"] < found["ratios"]["ieee"]["high"] < 1
+    )
+    path.write_text("# 1 product, 100.0% of FLOPs\n--size=64,64\n")
+    assert main(["predict", str(path), "--device", "H100"]) == 2
+    assert "a problem is written" in capsys.readouterr().err
+    assert main(["predict", str(tmp_path / "none"), "--device", "H100"]) == 2
+    assert "cannot be read" in capsys.readouterr().err

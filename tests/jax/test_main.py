@@ -37,10 +37,11 @@ def folder(tmp_path):
     ("program", "place"), [(["programs/one.py"], "."), pytest.param(["-m", "one"], "programs", marks=pytest.mark.slow)]
 )
 def test_a_script_and_a_module(folder, program, place):
-    ran = run("--report", *program, "--precision", "7", folder=folder / place)
+    ran = run("--report", "--predict", "H100", *program, "--precision", "7", folder=folder / place)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip() == "__main__ ['--precision', '7'] 1"
     assert "1 product of 4.8e-08 GFLOP by fastsgemm" in ran.stderr
+    assert "predicted for NVIDIA H100 80GB HBM3" in ran.stderr and "\n  2,4,3     1 " in ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,18 @@ def test_products_are_timed_in_steps_and_calls_with_changing_operands(run, tmp_p
     assert len(row["us"]) == 7 and min(row["us"].values()) > 0
 
 
+def test_the_sizes_of_a_program_are_those_of_its_products(run, tmp_path):
+    import sizes
+
+    file = tmp_path / "sizes.json"
+    file.write_text('{"another program": {"8,8,8": 1}}')
+    sizes.main([str(file), "--only", "mlp", "--small"])
+    found = json.loads(file.read_text())
+    # Four layers of 64 on a batch of 32: forward, the gradients of weights, and of all inputs but the first.
+    wanted = {"32,64,64,NT": 4, "64,64,32,TN": 4, "32,64,64": 3}
+    assert found == {"another program": {"8,8,8": 1}, "MLP, 64 x 4, training, batch 32": wanted}
+
+
 def test_a_step_of_products_has_new_addresses(run, monkeypatch):
     import calls
 

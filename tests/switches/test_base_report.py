@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fastsgemm.switches.base_report import Report, Totals, number
+from fastsgemm.errors import RecordError
+from fastsgemm.switches.base_report import Report, Totals, number, read
 
 
 def test_lines_with_a_reason_were_passed_on():
@@ -44,3 +45,32 @@ def test_sizes_are_those_of_all_products_that_have_one():
     assert many.table().count("\n") == 21 and many.table().endswith("  and 10 sizes more, 11.8% of FLOPs")
     assert many.arguments().count("--size=") == 30
     assert Report([]).table() == Report([]).arguments() == ""
+
+
+def test_a_file_of_sizes_is_read_as_it_was_written(tmp_path):
+    path = tmp_path / "sizes.txt"
+    path.write_text(Report([line("64,64,64,NT,x3", 1, 700), line("8,8,8", 12, 100)]).arguments())
+    assert read(path) == [("64,64,64,NT,x3", 1), ("8,8,8", 12)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "above 0 of 0"),
+        ("--size=8,8,8\n", "above 0 of 1"),
+        ("# 2 products, 50.0% of FLOPs\n--size=8,8,8\n--size=9\n", "above 1 of 2"),
+    ],
+)
+def test_a_file_without_the_number_of_products_is_an_error(tmp_path, text, message):
+    path = tmp_path / "sizes.txt"
+    path.write_text(text)
+    with pytest.raises(RecordError, match=message):
+        read(path)
+
+
+def test_a_file_that_is_missing_or_no_text_is_an_error(tmp_path):
+    with pytest.raises(RecordError, match="none cannot be read: No such file"):
+        read(tmp_path / "none")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(RecordError, match="binary cannot be read: 'utf-8' codec"):
+        read(tmp_path / "binary")

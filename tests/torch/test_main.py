@@ -155,7 +155,8 @@ def test_the_sizes_of_a_program_are_arguments_of_the_commands(folder, capsys):
         "y = torch.nn.functional.linear(x, w); z = torch.bmm(torch.ones(4, 2, 3), torch.ones(4, 3, 5)); g = x @ x.T\n"
         "x.bfloat16() @ w.T.bfloat16()\n"
     )
-    ran = by_us([], ["programs/layers.py"], folder, "--report", "--sizes", "sizes.txt", FASTSGEMM_DEVICE="host")
+    given = "--report", "--sizes", "sizes.txt", "--predict", "H200"
+    ran = by_us([], ["programs/layers.py"], folder, *given, FASTSGEMM_DEVICE="host")
     assert ran.returncode == 0, ran.stderr
     assert "by size:" in ran.stderr and "dtype bfloat16" in ran.stderr
     sizes = folder / "sizes.txt"
@@ -167,6 +168,9 @@ def test_the_sizes_of_a_program_are_arguments_of_the_commands(folder, capsys):
     assert capsys.readouterr().out.count("1 problem on NVIDIA H200") == 3
     assert command_line.main(["explain", f"@{sizes}", "--device", "H200", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 3
+    assert command_line.main(["predict", str(sizes), "--device", "H200"]) == 0
+    predicted = capsys.readouterr().out
+    assert predicted in ran.stderr and "\n  6,30,40,NT     1 " in predicted and "These products would take" in predicted
 
 
 def test_a_file_of_sizes_that_cannot_be_written_is_said(folder):
@@ -181,6 +185,7 @@ def test_a_file_of_sizes_that_cannot_be_written_is_said(folder):
         ((), "a program is missing"),
         (("--",), "a program is missing"),
         (("--only", "gemm", "programs/one.py"), "only must name operators of"),
+        (("--predict", "H300", "programs/one.py"), "nothing is known of a device 'H300'"),
     ],
 )
 def test_wrong_arguments(folder, monkeypatch, capsys, arguments, message):

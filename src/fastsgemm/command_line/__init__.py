@@ -7,19 +7,21 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm import __version__, device, host, preparation, rungs, settings
 from fastsgemm.command_line import bars, info
 from fastsgemm.command_line import bench_command as bench
 from fastsgemm.errors import CompileError, ConfigError, DeviceError, FastsgemmError, ShapeError, UnknownRungError
-from fastsgemm.heuristics.explanation import explain
+from fastsgemm.heuristics.explanation import device_at, explain
 from fastsgemm.jit import cache
 from fastsgemm.measure import contenders, timed_ladder
 from fastsgemm.problem import WRITTEN, Problem, parse, require_plain
 from fastsgemm.progress import say, show
 from fastsgemm.request import resolve
 from fastsgemm.rungs import PRECISIONS, RUNGS, Rung
+from fastsgemm.switches import base_report
 from fastsgemm.tuning.command import DESCRIPTION, add_options, tune_as_asked
 from fastsgemm.tuning.plan import tunable
 
@@ -144,6 +146,14 @@ def _explain(options: argparse.Namespace) -> int:
     return 0
 
 
+def _predict(options: argparse.Namespace) -> int:
+    from fastsgemm.measure import prediction  # other commands need no stored ratios
+
+    predicted = prediction.predict(device_at(options.device), base_report.read(options.file))
+    show(_json(predicted.json()) if options.json else predicted)
+    return 0
+
+
 def _prepare(options: argparse.Namespace) -> int:
     reports = []
     for M, N, K, layout, batch, dtypes, ragged in [preparation.parse(size) for size in options.size]:
@@ -239,8 +249,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fastsgemm {__version__}")
     parser.set_defaults(json=False)
     _finish_parser(parser, _overview)
-    commands = parser.add_subparsers(title="commands", metavar="{info,ladder,explain,tune,prepare,bench,cache}")
-    for add in (_add_info, _add_ladder, _add_explain, _add_tune, _add_prepare, _add_bench, _add_cache):
+    commands = parser.add_subparsers(title="commands", metavar="{info,ladder,explain,predict,tune,prepare,bench,cache}")
+    for add in (_add_info, _add_ladder, _add_explain, _add_predict, _add_tune, _add_prepare, _add_bench, _add_cache):
         add(commands)
     return parser
 
@@ -304,6 +314,21 @@ def _add_explain(commands: Any) -> None:
     )
     _add_call_options(parser)
     _finish_parser(parser, _explain)
+
+
+def _add_predict(commands: Any) -> None:
+    parser = commands.add_parser(
+        "predict",
+        help="predict what a program's products would take, ours and cuBLAS's",
+        description="Predict what the products of a program would take on a device, ours and cuBLAS's. cuBLAS's times "
+        "follow from ours by the measured ratios of the problems nearest to each size.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="the products: what python -m fastsgemm.torch --sizes FILE has written"
+    )
+    _add_device(parser)
+    _finish_parser(parser, _predict)
 
 
 def _add_tune(commands: Any) -> None:
@@ -393,6 +418,10 @@ def _add_call_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--symmetric", action="store_true", help="the result is symmetric; with NT and TN, B is A transposed"
     )
+    _add_device(parser)
+
+
+def _add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
 
 

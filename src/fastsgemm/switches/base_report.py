@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
+from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from fastsgemm import private_files
+from fastsgemm.errors import RecordError
+
 _MOST_SHOWN = 20  # sizes of a table
+_MOST_BYTES = 16 * 1024 * 1024  # of a file of sizes
+_WRITTEN = re.compile(r"# (\d+) products?, .*\n--size=(\S+)\n")  # a size of `Report.arguments`
 
 
 class Line(Protocol):
@@ -88,6 +95,27 @@ class Report(Generic[L]):
     def arguments(self) -> str:
         """Return the sizes as a file of arguments for the commands: ``fastsgemm tune @FILE``."""
         return "".join(f"# {_of(each)}\n--size={each.size}\n" for each in self.sizes)
+
+
+def read(path: Path) -> list[tuple[str, int]]:
+    """Return the sizes in a file of `Report.arguments`, and the number of products of each.
+
+    Raises
+    ------
+    RecordError
+        The file cannot be read, or has a size without a number of products.
+    """
+    try:
+        text = private_files.read(path, _MOST_BYTES, private=False).decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    sizes = _WRITTEN.findall(text)
+    if not sizes or len(sizes) != text.count("--size"):
+        raise RecordError(
+            f"{path} is no file of --sizes: in one, a line such as '# 3 products, 70.0% of FLOPs' stands above each "
+            f"--size=M,N,K, here above {len(sizes)} of {text.count('--size')}"
+        )
+    return [(size, int(products)) for products, size in sizes]
 
 
 def _of(each: OfSize) -> str:

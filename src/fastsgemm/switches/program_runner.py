@@ -18,6 +18,7 @@ from pathlib import Path
 from pkgutil import get_importer
 from typing import Any
 
+from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import FastsgemmError
 
 # Whether `sys.path` begins with the current folder, as under ``python -m`` without -P, -I and PYTHONSAFEPATH.
@@ -35,20 +36,33 @@ def main(parser: argparse.ArgumentParser, enable: Callable[[Any], Any], argument
     if not options.program:
         parser.error("a program is missing")
     try:
+        predicted_for = _device(options.predict)
         switch = enable(options)
     except FastsgemmError as error:
         parser.error(str(error))
-    if options.report or options.sizes:  # registered before the program's functions, so that it runs last
-        atexit.register(lambda: _tell(switch.report(), options))
+    if options.report or options.sizes or predicted_for:  # registered before the program's functions, so it runs last
+        atexit.register(lambda: _tell(switch.report(), options, predicted_for))
     name, *rest = options.program
     run = run_module if options.module else run_path
     run(name, rest)
 
 
-def _tell(report: Any, options: argparse.Namespace) -> None:
-    """Print the report of a switch, and write the sizes of its products."""
+def _device(name: str | None) -> DeviceInfo | None:
+    """Return the device to predict for; None if nothing is to be predicted."""
+    from fastsgemm.heuristics import explanation  # most programs are run without a prediction
+
+    return None if name is None else explanation.device_at(name)
+
+
+def _tell(report: Any, options: argparse.Namespace, predicted_for: DeviceInfo | None) -> None:
+    """Print the report of a switch and what is predicted of its products, and write their sizes."""
     if options.report:
         print(report, report.table(), sep="\n", file=sys.stderr)
+    if predicted_for is not None:
+        from fastsgemm.measure import prediction
+
+        sizes = ((of_size.size, of_size.products) for of_size in report.sizes)
+        print(prediction.predict(predicted_for, sizes), file=sys.stderr)
     if options.sizes:
         try:
             Path(options.sizes).write_text(report.arguments(), encoding="utf-8")
@@ -67,9 +81,15 @@ def parser_for(module: str, library: str) -> argparse.ArgumentParser:
     parser.add_argument("--batch-invariant", action="store_true", help="a row has the same bits in every batch")
     parser.add_argument("--report", action="store_true", help="print to stderr at the end what was replaced, by size")
     parser.add_argument(
+        "--predict",
+        metavar="DEVICE",
+        help="print to stderr at the end what the products would take, ours and cuBLAS's, on this device; one that is "
+        "not here is named, in full or in part, as by H100",
+    )
+    parser.add_argument(
         "--sizes",
         metavar="FILE",
-        help="write the sizes of the products at the end, for fastsgemm tune @FILE and others",
+        help="write the sizes of the products at the end, for fastsgemm tune @FILE, predict FILE and others",
     )
     parser.add_argument("-m", dest="module", action="store_true", help="the program is a module, as for python -m")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")
