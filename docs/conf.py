@@ -32,8 +32,8 @@ release = version = fastsgemm.__version__
 
 root_doc = "docs/index"
 include_patterns = ["docs/*.md", "docs/*.rst", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
-include_patterns += ["cuda_src/README.md", "tuning_db/README.md"]
-exclude_patterns = [".*", "build", "dist", "docs/data", "docs/static", "examples"]
+include_patterns += ["cuda_src/README.md", "examples/README.md", "tuning_db/README.md"]
+exclude_patterns = [".*", "build", "dist", "docs/data", "docs/static"]
 
 extensions = ["sphinx.ext.autodoc", "numpydoc", "myst_parser", "sphinx_copybutton"]
 myst_heading_anchors = 4
