@@ -177,7 +177,7 @@ def blocks(page):
 
 @pytest.mark.parametrize(
     ("page", "backend"),
-    [("index", "host"), ("usage", "host"), pytest.param("precision", "sim", marks=pytest.mark.slow)],
+    [("index", "host"), ("usage", "host"), pytest.param("batch-invariance", "sim", marks=pytest.mark.slow)],
 )
 def test_the_numpy_examples_run(page, backend):
     found = [textwrap.dedent(one) for one in blocks(ROOT / "docs" / f"{page}.md")]

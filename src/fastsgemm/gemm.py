@@ -139,7 +139,7 @@ def sgemm(
     batch_invariant : bool
         Each element of the result depends, to the last bit, only on its row of A, its column of B, alpha, beta and its
         old value: not on M, N, layouts or config, nor, with precision "ieee", on the device; with "fp16x3" on its
-        architecture. ``docs/precision.md`` defines both orders of summation. A `rung` must be "pipelined",
+        architecture. ``docs/batch-invariance.md`` defines both orders of summation. A `rung` must be "pipelined",
         "skinny_in_order" or "fp16x3".
     symmetric : bool
         The caller knows that A B is symmetric, such as a product of polynomials of one symmetric matrix. One triangle
@@ -214,7 +214,7 @@ def sgemm(
 
     **Precision.** With "fp16x3", operands are split into pairs of FP16 numbers; tensor cores sum their products. Every
     element differs from the exact one by at most ``max(K, 100 + K / 64) u (|A| |B|)``, u = 2^-24, on sm_90;
-    ``docs/precision.md`` derives the bound and states that of other devices. An IEEE kernel is used where it is faster
+    ``docs/fp16x3.md`` derives the bound and states that of other devices. An IEEE kernel is used where it is faster
     and on devices older than sm_80; `explain` says which.
 
     Examples
