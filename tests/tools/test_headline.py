@@ -9,10 +9,10 @@ NOT_MEASURED = pytest.importorskip("page_tables.markdown", reason="tools/ is par
 X, H100 = {"device": "NVIDIA H200", "date": "2026-01-02"}, {"device": "NVIDIA H100 80GB HBM3", "date": "2026-01-03"}
 
 
-def run(about, small=200.0):
+def run(about):
     random = [
         {"size": size, "percent": percent}
-        for size, percent in [("launch-bound", small), ("memory-bound", 150.0), ("compute-bound", 90.0)]
+        for size, percent in [("launch-bound", 200.0), ("memory-bound", 150.0), ("compute-bound", 90.0)]
     ]
     return about | {"random": random, "large": [{"percent": 50.0}, {"percent": 200.0}]}
 
@@ -55,15 +55,14 @@ def test_each_row_of_the_first_table_names_its_comparison_and_its_range():
 
 
 def test_figures_of_two_devices_are_kept_apart():
-    data = {"benchmarks": run(X), "benchmarks-h100": run(H100, small=100.0), "fp16x3": split(H100)}
-    rows = headline.texts(data)["all-speeds"].splitlines()
-    assert "| small | 1 | cuBLAS FP32 | 2.00 | 0 | 2.00 | NVIDIA H200, 2026-01-02 |" in rows
-    assert "| small | 1 | cuBLAS FP32 | 1.00 | 0 | 1.00 | NVIDIA H100 80GB HBM3, 2026-01-03 |" in rows
+    rows = headline.texts({"fp16x3": split(X), "fp16x3-h100": split(H100)})["other-speeds"].splitlines()
+    line = "| `fp16x3`, 1 to 300 GFLOP | 3 | cuBLAS FP32 | 2.00 | 1 | 0.25 | "
+    assert f"{line}NVIDIA H200, 2026-01-02 |" in rows and f"{line}NVIDIA H100 80GB HBM3, 2026-01-03 |" in rows
 
 
 def test_programs_and_symmetric_results_have_a_row_each():
     steps = {"cases": [{"ms": {"PyTorch": 4.0, "ieee": 5.0, "fp16x3": 2.0}}]}
-    text = headline.texts({"symmetric": symmetric(H100), "pytorch": {"MLP": X | steps}})["all-speeds"]
+    text = headline.texts({"symmetric": symmetric(H100), "pytorch": {"MLP": X | steps}})["other-speeds"]
     assert "| `sgemm(A, A.T)`, `ieee` | 2 | cuBLAS FP32 | 1.26 | 1 | 0.80 | NVIDIA H100 80GB HBM3, 2026-01-03 |" in text
     assert "| `sgemm(A, A.T)`, `fp16x3` | 2 | cuBLAS FP32 | 8.00 | 0 | 8.00 |" in text
     assert "| other PyTorch programs, `ieee` | 1 | PyTorch | 0.80 | 1 | 0.80 | NVIDIA H200, 2026-01-02 |" in text
@@ -78,7 +77,7 @@ HOPPER = (
 
 def test_an_architecture_was_measured_where_some_data_has_its_device():
     none = headline.texts({})
-    assert none["headline"] == none["headline-table"] == none["all-speeds"] == NOT_MEASURED
+    assert none["headline"] == none["headline-table"] == none["other-speeds"] == NOT_MEASURED
     assert none["supported"].count("| no device |") == 11
     order = {"cost": X, "proof": X | {"date": "2025-01-01"}}
     data = {"symmetric": symmetric(H100), "order": order}
@@ -94,17 +93,8 @@ def test_a_device_of_an_unknown_architecture_is_refused():
 
 def test_the_stored_data_has_a_row_for_each_kind():
     texts = headline.texts(tables.read_data(tables.ROOT))
-    text = texts["all-speeds"]
-    kinds = (
-        "small",
-        "memory-bound",
-        "compute-bound",
-        "large",
-        "`fp16x3`",
-        "16-bit",
-        "`sgemm(A, A.T)`, ",
-        "PyTorch programs",
-    )
+    text = texts["other-speeds"]
+    kinds = ("`fp16x3`", "16-bit", "`sgemm(A, A.T)`, ", "PyTorch programs")
     assert all(f"| {kind}" in text for kind in kinds)
     assert text.count("| NVIDIA H") == text.count("\n") - 1
     assert texts["headline-table"].count("| NVIDIA H") == texts["headline-table"].count("\n") - 1 == 4

@@ -1,4 +1,4 @@
-"""What the first pages say: what pays most, all speeds with their losses, and where each architecture was tried."""
+"""What the first pages say, the speeds of other products than those of `benchmarks`, and where each was measured."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ _GENERATIONS = {
     "sm_75": "Turing", "sm_80": "Ampere", "sm_86": "Ampere", "sm_87": "Ampere", "sm_89": "Ada", "sm_90": "Hopper",
     "sm_100": "Blackwell", "sm_103": "Blackwell", "sm_110": "Blackwell", "sm_120": "Blackwell", "sm_121": "Blackwell",
 }  # fmt: skip
-_SIZES = {"launch-bound": "small", "memory-bound": "memory-bound", "compute-bound": "compute-bound"}  # of the table
 _HEADS = ("product", "problems", "mean speed", "slowest to fastest", "device and date")
-_ALL_HEADS = ("problems", "number", "compared with", "mean speed", "slower on", "slowest", "device and date")
+_OTHER_HEADS = ("problems", "number", "compared with", "mean speed", "slower on", "slowest", "device and date")
 
 
 def texts(data: Stored) -> dict[str, str]:
-    """Return the headline and its table, the table of all speeds and that of architectures."""
+    """Return the headline and its table, the speeds of other products and the table of architectures."""
     run, symmetric = data.get("benchmarks"), data.get("symmetric")
     lines = []
     for place, what, other, relative in _rows(data):
@@ -32,7 +31,7 @@ def texts(data: Stored) -> dict[str, str]:
     return {
         "headline": NOT_MEASURED if run is None or symmetric is None else _sentence(run, symmetric),
         "headline-table": table(_HEADS, _first_rows(data), text=_HEADS) if "fp16x3" in data else NOT_MEASURED,
-        "all-speeds": table(_ALL_HEADS, lines) if lines else NOT_MEASURED,
+        "other-speeds": table(_OTHER_HEADS, lines) if lines else NOT_MEASURED,
         "supported": _supported(data),
     }
 
@@ -64,10 +63,6 @@ def _sentence(run: Data, symmetric: Data) -> str:
     )
 
 
-def _of_size(run: Data, size: str) -> list[float]:
-    return speeds.of_rows([row for row in run["random"] if row["size"] == size])
-
-
 def _times_cublas(split: Data | None) -> list[float]:
     return [float(row["times_cublas"]) for row in split["large"]] if split else []
 
@@ -95,10 +90,6 @@ def _same(run: Data, other: Data) -> str:
 
 def _rows(data: Stored) -> Iterator[tuple[str, str, str, list[float]]]:
     """Yield device and date, problems, what they are compared with, and the speeds of each row of the table."""
-    for run in runs(data, "benchmarks"):
-        for size, name in _SIZES.items():
-            yield _place(run), name, "cuBLAS FP32", _of_size(run, size)
-        yield _place(run), f"large, {LARGE}", "cuBLAS FP32", speeds.of_rows(run["large"])
     for run in runs(data, "fp16x3"):
         yield _place(run), f"`fp16x3`, {LARGE}", "cuBLAS FP32", _times_cublas(run)
     for run in runs(data, "half"):
