@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,8 @@ def test_links_lead_somewhere(page):
 
 def test_links_of_the_readme_work_outside_a_checkout():
     """PyPI shows this page, and a relative link is broken there."""
-    project = (ROOT / "pyproject.toml").read_text()
-    home, site = (re.search(rf'^{name} = "(.+)"$', project, re.MULTILINE)[1] for name in ("Homepage", "Documentation"))
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    home, site = urls["Homepage"], urls["Documentation"]
     text = (ROOT / "README.md").read_text()
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert [link for link in links if not link.startswith("https://")] == []

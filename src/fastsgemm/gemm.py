@@ -21,10 +21,9 @@ from fastsgemm.tuning import first_use
 from fastsgemm.tuning.first_use import opened
 
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Protocol, TypedDict, Unpack
 
     from numpy.typing import NDArray
-    from typing_extensions import TypedDict, Unpack
 
     from fastsgemm.config import Config
 

@@ -37,5 +37,5 @@ def test_a_contradiction_is_found(checkout, name, old, new, found):
 
 def test_this_checkout_has_one_version_and_knows_its_pythons():
     assert release.version() == fastsgemm.__version__
-    assert "3.10" in release.supported() and "3.13" in release.supported()
+    assert "3.11" in release.supported() and "3.15" in release.supported()
     assert [line for line in release.contradictions() if "no date" not in line] == []
