@@ -52,7 +52,8 @@ def test_links_of_the_readme_work_outside_a_checkout():
     raw = home.replace("github.com", "raw.githubusercontent.com") + "/main/"
     workflows = re.findall(rf"{re.escape(home)}/actions/(workflows/\w+\.yml)", text)
     ours = [f".github/{name}" for name in workflows]
-    ours += re.findall(rf"(?:{re.escape(raw)}|{re.escape(home)}/(?:blob|tree)/main/)([^\")]+)", text)
+    colab = home.replace("github.com", "colab.research.google.com/github") + "/blob/main/"
+    ours += re.findall(rf"(?:{re.escape(raw)}|{re.escape(colab)}|{re.escape(home)}/(?:blob|tree)/main/)([^\")]+)", text)
     assert len(ours) > 6
     assert [path for path in ours if not (ROOT / path).exists()] == []
 
