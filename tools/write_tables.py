@@ -22,6 +22,7 @@ from generated import ROOT
 from page_tables import (
     benchmarks,
     cublaslt,
+    findings,
     fp16x3,
     grouped,
     half,
@@ -39,7 +40,7 @@ from page_tables.runs import Data, Stored, file_of, read_data
 
 _OF_PAGES = (
     benchmarks, simulation, machine_code, cublaslt, fp16x3, order, pytorch, symmetric, half, jax, headline, tuning,
-    grouped,
+    grouped, findings,
 )  # fmt: skip
 
 
