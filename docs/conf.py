@@ -67,6 +67,7 @@ html_favicon = "static/favicon.svg"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_theme_options = {
+    "dark_css_variables": {"color-background-primary": "#0d1117"},  # that of the dark pictures
     "source_repository": "https://github.com/fastsgemm/fastsgemm/",
     "source_branch": "main",
     "source_directory": "",

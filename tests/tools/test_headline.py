@@ -30,7 +30,7 @@ def test_the_sentence_has_the_default_and_its_losses():
     text = headline.texts({"benchmarks": run(X), "symmetric": symmetric(X)})["headline"]
     assert "has 1.22 times the speed of cuBLAS FP32 on 5 random problems" in text
     assert "1.26 times on `sgemm(A, A.T)` (one NVIDIA H200, 2026-01-02)" in text
-    assert text.endswith("**cuBLAS is faster on 2 of the 5**; the least is 0.50.")
+    assert text.endswith("**cuBLAS is faster on 2 of the 5**; on the worst of them the speed is 0.50.")
 
 
 def test_the_sentence_names_both_devices():

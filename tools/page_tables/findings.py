@@ -18,7 +18,7 @@ def texts(data: Stored) -> dict[str, str]:
     """Return both tables by name."""
     few, kinds = [*_few_rows(data)], _one_call(data)
     heads = ("problem", "cuBLAS, µs", "best of cublasLt, µs", "`sgemm`, µs", "memory alone, µs", "device and date")
-    return {"few-rows": table(heads, few) if few else NOT_MEASURED, "one-call": kinds or NOT_MEASURED}
+    return {"few-rows": table(heads, few, text=heads[-1:]) if few else NOT_MEASURED, "one-call": kinds or NOT_MEASURED}
 
 
 def _few_rows(data: Stored) -> Iterator[tuple[str, ...]]:
@@ -55,7 +55,7 @@ def _one_call(data: Stored) -> str:
         *ours, null = ([ms["PyTorch"] / ms[name] for ms in steps] for name in (*_PRECISIONS, "null"))
         lines.append(_line(f"steps of programs that the {limit} limits", ours, null, programs))
     heads = ("what is timed", "number", *_PRECISIONS, "null", "date")
-    return f"On one {device}, relative to PyTorch or cuBLAS FP32.\n\n{table(heads, lines)}"
+    return f"On one {device}, relative to PyTorch or cuBLAS FP32.\n\n{table(heads, lines, text=heads[-1:])}"
 
 
 def _line(what: str, ours: Sequence[Sequence[float]], null: Sequence[float], of: Sequence[Data]) -> tuple[str, ...]:

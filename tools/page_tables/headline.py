@@ -31,7 +31,7 @@ def texts(data: Stored) -> dict[str, str]:
     return {
         "headline": NOT_MEASURED if run is None or symmetric is None else _sentence(run, symmetric),
         "headline-table": table(_HEADS, _first_rows(data), text=_HEADS) if "fp16x3" in data else NOT_MEASURED,
-        "other-speeds": table(_OTHER_HEADS, lines) if lines else NOT_MEASURED,
+        "other-speeds": table(_OTHER_HEADS, lines, text=_OTHER_HEADS[2::4]) if lines else NOT_MEASURED,
         "supported": _supported(data),
     }
 
@@ -59,7 +59,8 @@ def _sentence(run: Data, symmetric: Data) -> str:
     return (
         f"The default, IEEE float32, has {every.mean:.2f} times the speed of cuBLAS FP32 on {every.number} random "
         f"problems that were never tuned, and {gram.mean:.2f} times on `sgemm(A, A.T)` ({_same(run, symmetric)}). "
-        f"**cuBLAS is faster on {every.lost} of the {every.number}**; the least is {every.slowest:.2f}."
+        f"**cuBLAS is faster on {every.lost} of the {every.number}**; on the worst of them the speed is "
+        f"{every.slowest:.2f}."
     )
 
 
