@@ -57,8 +57,8 @@ def release_workspace() -> int:
     """Return the workspace of earlier calls to the devices.
 
     Calls keep it for later ones, because allocating it again takes time. This function does not wait: it keeps memory
-    that a device still uses. It also releases operands that were held for work that is now done. `torch.cuda.empty_cache`
-    does not reach this memory.
+    that a device still uses. It also releases operands that were held for work that is now done.
+    `torch.cuda.empty_cache` does not reach this memory.
 
     Returns
     -------
