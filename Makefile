@@ -1,4 +1,4 @@
-# `make test` and `make demo` work in a fresh clone that has Python 3.10 or later and make. `make` lists the targets.
+# `make test` and `make demo` work in a fresh clone that has Python 3.11 or later and make. `make` lists the targets.
 #
 # PYTHON=python3.12  the interpreter that makes .venv; python3 at first
 # CUDA=12            the CUDA version of the NVRTC in .venv; at first 13, which needs driver 580 or later
@@ -186,7 +186,7 @@ release-check: $(READY)
 
 ifneq ($(VENV),)
 $(READY): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("fastsgemm needs Python 3.10 or later, $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("fastsgemm needs Python 3.11 or later, $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
 ifneq ($(MADE_FOR),)
 	@test -e $@ || echo "$(VENV) was made for $(MADE_FOR); it is made anew for $(VERSION) cu$(CUDA)"
 	test -e $@ || $(PYTHON) -m venv --clear $(VENV)

@@ -7,7 +7,7 @@
 // - Sliced-K (SLICED_K > 1): groups of threads, the slices, share out the steps of each tile. Split-K: part p
 //   has blocks of its own and writes the sums of its k_chunk steps to C + p * split_stride.
 // - With CHAINS = 1, a sum is made up of chains of k_chain FMAs each, for less rounding error or for the
-//   order of docs/precision.md. Else an undivided K is one chain, as in rungs 1 to 8.
+//   order of docs/batch-invariance.md. Else an undivided K is one chain, as in rungs 1 to 8.
 // Assumes: VEC_x = 4 or 2 only where the operand is aligned for it (see device/pipelined_copy.cuh), else 1.
 
 // constants:begin (defaults; the host replaces the values, see cuda_src/README.md)

@@ -1,4 +1,4 @@
-// Rung 10 in one order: a C of one row, summed as docs/precision.md says, where the time is that of
+// Rung 10 in one order: a C of one row, summed as docs/batch-invariance.md says, where the time is that of
 // reading B once. Rung 10 divides a sum into as many chains of FMAs as it has threads; here K alone says
 // where a chain ends, and each lane computes one. What changed:
 // - A warp computes one segment of K for BN columns. A product of few columns has few chains, so the lanes

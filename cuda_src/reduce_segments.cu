@@ -1,6 +1,6 @@
 // C <- alpha * ((s0 + s1) + s2 + ...) + beta * C, where the sums of segment p of an M x N product lie
 // row-major and dense at W + p * part_stride. They are added from the first to the last, whatever their
-// number: see docs/precision.md. Up to SERIAL_PARTS parts, each thread reads and adds up those of
+// number: see docs/batch-invariance.md. Up to SERIAL_PARTS parts, each thread reads and adds up those of
 // one element. With more parts, a block has COLUMNS elements: all its threads read PASS parts of them to
 // shared memory, and one thread for each element adds these up, while the next PASS parts are being read.
 // With SYM, the parts have sums on and below the diagonal only.

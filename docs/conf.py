@@ -32,8 +32,8 @@ release = version = fastsgemm.__version__
 
 root_doc = "docs/index"
 include_patterns = ["docs/*.md", "docs/*.rst", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
-include_patterns += ["cuda_src/README.md", "tuning_db/README.md"]
-exclude_patterns = [".*", "build", "dist", "docs/data", "docs/static", "examples"]
+include_patterns += ["cuda_src/README.md", "examples/README.md", "tuning_db/README.md"]
+exclude_patterns = [".*", "build", "dist", "docs/data", "docs/static"]
 
 extensions = ["sphinx.ext.autodoc", "numpydoc", "myst_parser", "sphinx_copybutton"]
 myst_heading_anchors = 4
@@ -67,6 +67,7 @@ html_favicon = "static/favicon.svg"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_theme_options = {
+    "dark_css_variables": {"color-background-primary": "#0d1117"},  # that of the dark pictures
     "source_repository": "https://github.com/fastsgemm/fastsgemm/",
     "source_branch": "main",
     "source_directory": "",

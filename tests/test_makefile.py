@@ -39,7 +39,7 @@ def make(tmp_path, monkeypatch):
     """Return a function that runs make in a clone with interpreters of three versions; it returns what make did."""
     for name in ("PYTHON", "CUDA", "VENV", "EXTRAS", "MAKEFLAGS", "MAKELEVEL"):
         monkeypatch.delenv(name, raising=False)
-    for version in ("3.10", "3.11", "3.12"):
+    for version in ("3.11", "3.12", "3.13"):
         path = tmp_path / f"python{version}"
         path.write_text(PYTHON.replace("VERSION", version))
         path.chmod(0o755)
@@ -89,21 +89,21 @@ def test_an_interpreter_that_is_named_otherwise_makes_nothing_anew(make):
 
 
 def test_a_change_of_the_project_installs_again_and_keeps_the_rest(make, tmp_path):
-    make("PYTHON=python3.10", "CUDA=12")
+    make("PYTHON=python3.13", "CUDA=12")
     (tmp_path / ".venv" / "torch").touch()
     [stamp] = (tmp_path / ".venv").glob(".ready-*")
     os.utime(stamp, (0, 0))
     text, installed, ran = make()
-    assert "anew" not in text and installed == [".[cu12,dev]"] and ran == ["3.10"]
+    assert "anew" not in text and installed == [".[cu12,dev]"] and ran == ["3.13"]
     assert (tmp_path / ".venv" / "torch").exists()
 
 
 def test_an_environment_that_make_did_not_make_is_not_cleared(make, tmp_path):
     (tmp_path / "mine" / "bin").mkdir(parents=True)
-    shutil.copy(tmp_path / "python3.10", tmp_path / "mine" / "bin" / "python")
+    shutil.copy(tmp_path / "python3.13", tmp_path / "mine" / "bin" / "python")
     text, installed, _ = make("VENV=mine", fails=True)
     assert "mine has another Python than python3, which is 3.11" in text and installed == []
-    assert make("VENV=mine", "PYTHON=python3.10")[1:] == ([".[cu13,dev]"], ["3.10"])
+    assert make("VENV=mine", "PYTHON=python3.13")[1:] == ([".[cu13,dev]"], ["3.13"])
 
 
 def test_offline_it_says_that_it_needs_the_network_once(make, tmp_path):

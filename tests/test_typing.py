@@ -21,7 +21,7 @@ SOURCES = resources.__file__.rpartition("/fastsgemm/")[0]
 SHAPE = "    @property\n    def shape(self) -> object: ...\n"
 TRANSPOSE = "    @property\n    def T(self) -> {}: ...\n"
 KINDS = {
-    "numpy": "from typing import Generic, TypeVar\nfrom typing_extensions import Self\nD = TypeVar('D')\n"
+    "numpy": "from typing import Generic, Self, TypeVar\nD = TypeVar('D')\n"
     f"class float16: ...\nclass float32: ...\nclass ndarray(Generic[D]):\n{SHAPE}{TRANSPOSE.format('Self')}",
     "numpy/typing": "from typing import TypeAlias, TypeVar\nfrom numpy import ndarray\nS = TypeVar('S')\n"
     "NDArray: TypeAlias = ndarray[S]",

@@ -3,6 +3,7 @@
 
     tools/check_release.py            everything; the Pythons are those on PATH
     tools/check_release.py --files    only the versions and dates that the files of a release state
+    tools/check_release.py --files --tag v1.2.0    the same, and that they are of this tag
 
 CONTRIBUTING.md has the whole checklist.
 """
@@ -49,9 +50,11 @@ def supported(root: Path = ROOT) -> list[str]:
     return re.findall(r"Python :: (3\.\d+)", (root / "pyproject.toml").read_text())
 
 
-def contradictions(root: Path = ROOT) -> list[str]:
-    """Return where the files of the release contradict each other, one line each."""
+def contradictions(root: Path = ROOT, tag: str | None = None) -> list[str]:
+    """Return where the files of the release contradict each other or its tag, one line each."""
     wrong, stated = [], version(root)
+    if tag not in (None, f"v{stated}"):
+        wrong.append(f"the tag of version {stated} is v{stated}, got {tag}")
     citation = (root / "CITATION.cff").read_text()
     if f"\nversion: {stated}\n" not in citation:
         wrong.append(f"CITATION.cff does not have version {stated}")
@@ -109,8 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; the module docstring describes it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--files", action="store_true", help="only check what the files state")
+    parser.add_argument("--tag", help="the tag that the files must be of, such as v1.2.0")
     options = parser.parse_args(arguments)
-    wrong = contradictions()
+    wrong = contradictions(tag=options.tag)
     for line in wrong:
         print(line, file=sys.stderr)
     if options.files:

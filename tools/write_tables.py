@@ -24,6 +24,7 @@ from generated import ROOT
 from page_tables import (
     benchmarks,
     cublaslt,
+    findings,
     fp16x3,
     grouped,
     half,
@@ -44,7 +45,7 @@ from fastsgemm.measure.prediction import FILE
 
 _OF_PAGES = (
     benchmarks, simulation, machine_code, cublaslt, fp16x3, order, pytorch, symmetric, half, jax, headline, tuning,
-    grouped, prediction,
+    grouped, prediction, findings,
 )  # fmt: skip
 
 

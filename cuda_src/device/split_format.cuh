@@ -112,7 +112,7 @@ __device__ __forceinline__ float2 from_half2(unsigned pair) {
 
 // The smallest of the scaled magnitudes that are split: 2^-14, or 2^-(14 + t) where K leaves room in the
 // error bound for pairs with fewer digits, from K = 512 on: with the largest t up to 8 for which
-// 4^t <= K / 8 (docs/precision.md).
+// 4^t <= K / 8 (docs/fp16x3.md).
 __device__ __forceinline__ float smallest_split(int K) {
     return power_of_two(K < 512 ? -14 : -14 - min((28 - __clz(K)) / 2, 8));
 }

@@ -21,10 +21,9 @@ from fastsgemm.tuning import first_use
 from fastsgemm.tuning.first_use import opened
 
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Protocol, TypedDict, Unpack
 
     from numpy.typing import NDArray
-    from typing_extensions import TypedDict, Unpack
 
     from fastsgemm.config import Config
 
@@ -111,7 +110,7 @@ def sgemm(
     stream: Any = None,
     out: Any = None,
 ) -> Any:
-    """Compute C <- alpha * A @ B + beta * C in float32, on an NVIDIA GPU; A @ B is that of `numpy.matmul`.
+    """Compute C <- alpha * A @ B + beta * C in float32, on an NVIDIA GPU; A @ B follows `numpy.matmul`.
 
     By default products are IEEE float32 fused multiply-adds. TF32 is never used.
 
@@ -138,12 +137,12 @@ def sgemm(
         accuracy of float32, from tensor cores where they are faster; see Notes.
     batch_invariant : bool
         Each element of the result depends, to the last bit, only on its row of A, its column of B, alpha, beta and its
-        old value: not on M, N, layouts or config, nor, with precision "ieee", on the device; with "fp16x3" on its
-        architecture. ``docs/precision.md`` defines both orders of summation. A `rung` must be "pipelined",
-        "skinny_in_order" or "fp16x3".
+        old value, not on M, N, layouts or config. With precision "fp16x3" it also depends on the architecture.
+        ``docs/batch-invariance.md`` defines both orders of summation. A `rung` must be "pipelined", "skinny_in_order"
+        or "fp16x3".
     symmetric : bool
-        The caller knows that A B is symmetric, such as a product of polynomials of one symmetric matrix. One triangle
-        is computed and stored twice. Not needed if B is A transposed; see Notes.
+        Declares that A @ B is symmetric, such as a product of polynomials of one symmetric matrix. One triangle is
+        computed and stored twice. Not needed if B is A transposed; see Notes.
     stream : object with ``__cuda_stream__``, optional
         The stream to launch on. Default: the current stream of the library of `out`, or else of C, or else of A.
     out : array, shape (..., M, N), float32, bfloat16 or float16, optional
@@ -176,7 +175,7 @@ def sgemm(
 
     Notes
     -----
-    **Host arrays.** They are copied to the first GPU and back; without a GPU NumPy multiplies them. Set
+    **Host arrays** are copied to the first GPU and back; without a GPU NumPy multiplies them. Set
     ``FASTSGEMM_DEVICE=sim`` to use a simulated device.
 
     **16-bit operands.** Each of A and B may be bfloat16 or float16 if the call names a precision, so that nothing is
@@ -214,7 +213,7 @@ def sgemm(
 
     **Precision.** With "fp16x3", operands are split into pairs of FP16 numbers; tensor cores sum their products. Every
     element differs from the exact one by at most ``max(K, 100 + K / 64) u (|A| |B|)``, u = 2^-24, on sm_90;
-    ``docs/precision.md`` derives the bound and states that of other devices. An IEEE kernel is used where it is faster
+    ``docs/fp16x3.md`` derives the bound and states that of other devices. An IEEE kernel is used where it is faster
     and on devices older than sm_80; `explain` says which.
 
     Examples

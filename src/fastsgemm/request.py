@@ -21,7 +21,7 @@ class Request(Struct, frozen=True, cache_hash=True):
     rung: Rung | None = None  # None: chosen for the problem
     config: Config | None = None  # None: chosen for the problem. With precision "ieee" there is a rung that takes it
     precision: str = PRECISIONS[0]  # ``ieee`` or ``fp16x3``; with a rung, that of the rung
-    batch_invariant: bool = False  # whether the order of summation is that of docs/precision.md; then the rung has it
+    batch_invariant: bool = False  # whether sums have the order of docs/batch-invariance.md; then the rung has it
     split: tuple[bool, bool] = (False, False)  # whether A and B were split before the call
     output: str = "C"  # name of the written array in messages: ``C`` or ``out``
     # The caller's promise on alpha A B: WHOLE none; BOTH that it is symmetric; LOWER and UPPER that, and only this

@@ -164,7 +164,7 @@ RUNGS: tuple[Rung, ...] = (
 # What `sgemm` chooses from where no rung is named.
 DEFAULTS: tuple[Rung, ...] = RUNGS[8:10]
 
-# Rung 10 with the order of summation of docs/precision.md, which rung 9 has by its constants. It is no step of
+# Rung 10 with the order of summation of docs/batch-invariance.md, which rung 9 has by its constants. It is no step of
 # the ladder, but it has a kernel, records and curves of its own; see `batch_invariant`.
 SKINNY_IN_ORDER = Rung(
     10,

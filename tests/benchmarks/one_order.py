@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure what `batch_invariant=True` costs beside cuBLAS and beside the default, for docs/precision.md.
+"""Measure what `batch_invariant=True` costs beside cuBLAS and beside the default, for docs/batch-invariance.md.
 
     tests/benchmarks/one_order.py                     into docs/data/order.json; then run tools/write_tables.py
     tests/benchmarks/one_order.py --json found.json   into another file

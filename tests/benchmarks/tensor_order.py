@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compare bits and time products in the order on tensor cores, for docs/precision.md.
+"""Compare bits and time products in the order on tensor cores, for docs/batch-invariance.md.
 
     tests/benchmarks/tensor_order.py                     into docs/data/tensor_order.json, or that of the device
     tests/benchmarks/tensor_order.py --json found.json   into another file

@@ -1,4 +1,4 @@
-"""``batch_invariant=True`` on the simulated device: the one order of docs/precision.md, whatever else changes."""
+"""``batch_invariant=True`` on the simulated device: the order of docs/batch-invariance.md, whatever else changes."""
 
 import itertools
 import re

@@ -1,5 +1,7 @@
 """A release whose files state different versions or dates is found before it is built."""
 
+import re
+
 import pytest
 
 import fastsgemm
@@ -17,7 +19,17 @@ def checkout(tmp_path):
 
 
 def test_files_that_agree_pass(checkout):
-    assert release.contradictions(checkout) == []
+    assert release.contradictions(checkout) == release.contradictions(checkout, "v1.2.0") == []
+
+
+@pytest.mark.parametrize("tag", ["1.2.0", "v1.2", "v1.2.0rc1", ""])
+def test_another_tag_is_found(checkout, tag):
+    assert release.contradictions(checkout, tag) == [f"the tag of version 1.2.0 is v1.2.0, got {tag}"]
+
+
+def test_the_workflow_of_a_release_has_every_python():
+    workflow = (release.ROOT / ".github" / "workflows" / "release.yml").read_text()
+    assert re.findall(r"^ +(3\.\d+)$", workflow, re.MULTILINE) == release.supported()
 
 
 @pytest.mark.parametrize(
@@ -37,5 +49,5 @@ def test_a_contradiction_is_found(checkout, name, old, new, found):
 
 def test_this_checkout_has_one_version_and_knows_its_pythons():
     assert release.version() == fastsgemm.__version__
-    assert "3.10" in release.supported() and "3.13" in release.supported()
+    assert "3.11" in release.supported() and "3.15" in release.supported()
     assert [line for line in release.contradictions() if "no date" not in line] == []

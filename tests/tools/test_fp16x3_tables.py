@@ -86,7 +86,7 @@ def test_a_run_of_these_alone_updates_only_their_data(tmp_path, monkeypatch):
     (tmp_path / "README.md").write_text("")
     for name in ("literature.json", "counts.json"):
         (tmp_path / "docs" / "data" / name).write_text((tables.ROOT / "docs" / "data" / name).read_text())
-    page = tmp_path / "docs" / "precision.md"
+    page = tmp_path / "docs" / "fp16x3.md"
     page.write_text("<!-- fp16x3-squares:begin -->\n<!-- fp16x3-squares:end -->\n")
     assert tables.main([], root=tmp_path) == 0
     assert NOT_MEASURED in page.read_text()

@@ -201,6 +201,7 @@ def test_every_loss_is_shown_and_a_mean_for_each_size_and_layout(page):
     lost = between(text, "losses")
     assert "<summary>The 44 of 48 problems on which cuBLAS is faster, slowest first</summary>" in lost
     assert all(f"| {M},32,64,TT | 0.99 |" in lost for M in range(1000, 1040))
+    assert "4 of the 44 losses and 4 of the 4 gains exceed two standard errors" in lost
     assert lost.index("| 16,32,64 | 0.80 |") < lost.index("| 1000,32,64,TT")
     assert "| random, launch-bound | 41 | 41 | 0.98 | 0% | 98% | 0.80 |" in between(text, "speed")
     random = between(text, "random")

@@ -125,8 +125,6 @@ def folder(tmp_path_factory):
 def test_as_python_runs_it(folder, case, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_DEVICE", "host")
     options, program = RUN[case]
-    if "-P" in options and sys.version_info < (3, 11):
-        pytest.skip("Python has -P since 3.11")
     if "-I" in options and run(options, ["-c", WHERE], folder).stdout.strip() != fastsgemm.__file__:
         pytest.skip("with -I another fastsgemm is imported")
     wanted, found = run(options, program, folder), by_us(options, program, folder)

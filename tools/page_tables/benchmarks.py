@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 
 from fastsgemm.measure import speeds
+from fastsgemm.measure.comparison import STANDARD_ERRORS
 from fastsgemm.measure.environment import in_words
 from fastsgemm.measure.problem_sets import SETS, sample_of
 from fastsgemm.measure.suite import SCHEMA
@@ -184,7 +185,17 @@ def losses_table(run: Data) -> str:
     lost = sorted((row for row in rows if row["percent"] < 100.0), key=lambda row: float(row["percent"]))
     summary = f"<summary>The {len(lost)} of {len(rows)} problems on which cuBLAS is faster, slowest first</summary>"
     lines = ["<details>", summary, "", table(("problem", "speed"), map(_problem_and_speed, lost)), "", "</details>"]
-    return "\n".join(lines) if rows else NOT_MEASURED
+    won = [row for row in rows if row["percent"] > 100.0]
+    beyond = (
+        f"{_beyond_noise(lost)} of the {len(lost)} losses and {_beyond_noise(won)} of the {len(won)} gains exceed two "
+        "standard errors of the measurement."
+    )
+    return "\n".join([*lines, "", beyond]) if rows else NOT_MEASURED
+
+
+def _beyond_noise(rows: Sequence[Data]) -> int:
+    """Return how many speeds differ from 1 by more than two standard errors."""
+    return sum(abs(row["percent"] / 100 - 1) > STANDARD_ERRORS * row["noise"] * row["percent"] / 100 for row in rows)
 
 
 def sizes_text(run: Data) -> str:

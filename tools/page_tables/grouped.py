@@ -1,4 +1,4 @@
-"""The table of grouped products in docs/usage.md, from what tests/benchmarks/grouped.py wrote to docs/data."""
+"""The table of docs/grouped-products.md, from what tests/benchmarks/grouped.py wrote to docs/data."""
 
 from __future__ import annotations
 

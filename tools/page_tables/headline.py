@@ -1,4 +1,4 @@
-"""What README.md says first: the speeds of each device with their losses, and on what each architecture was tried."""
+"""What the first pages say, the speeds of other products than those of `benchmarks`, and where each was measured."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _GENERATIONS = {
     "sm_75": "Turing", "sm_80": "Ampere", "sm_86": "Ampere", "sm_87": "Ampere", "sm_89": "Ada", "sm_90": "Hopper",
     "sm_100": "Blackwell", "sm_103": "Blackwell", "sm_110": "Blackwell", "sm_120": "Blackwell", "sm_121": "Blackwell",
 }  # fmt: skip
-_SIZES = {"launch-bound": "small", "memory-bound": "memory-bound", "compute-bound": "compute-bound"}  # of the table
-_HEADS = ("problems", "number", "compared with", "mean speed", "slower on", "slowest", "device and date")
+_HEADS = ("product", "problems", "mean speed", "slowest to fastest", "device and date")
+_OTHER_HEADS = ("problems", "number", "compared with", "mean speed", "slower on", "slowest", "device and date")
 
 
 def texts(data: Stored) -> dict[str, str]:
-    """Return the headline, its table and the table of architectures."""
-    run, split = data.get("benchmarks"), data.get("fp16x3")
+    """Return the headline and its table, the speeds of other products and the table of architectures."""
+    run, symmetric = data.get("benchmarks"), data.get("symmetric")
     lines = []
     for place, what, other, relative in _rows(data):
         if relative:
@@ -29,59 +29,75 @@ def texts(data: Stored) -> dict[str, str]:
             numbers = (f"{found.mean:.2f}", found.lost, f"{found.slowest:.2f}")
             lines.append((what, found.number, other, *numbers, place))
     return {
-        "headline": NOT_MEASURED if run is None or split is None else _sentence(run, split),
-        "headline-table": table(_HEADS, lines) if lines else NOT_MEASURED,
+        "headline": NOT_MEASURED if run is None or symmetric is None else _sentence(run, symmetric),
+        "headline-table": table(_HEADS, _first_rows(data), text=_HEADS) if "fp16x3" in data else NOT_MEASURED,
+        "other-speeds": table(_OTHER_HEADS, lines, text=_OTHER_HEADS[2::4]) if lines else NOT_MEASURED,
         "supported": _supported(data),
     }
 
 
-def _sentence(run: Data, split: Data) -> str:
-    """Return the numbers of the first paragraph."""
-    of_sizes = [_of_size(run, size) for size in _SIZES]
-    large, tensor = speeds.of_rows(run["large"]), speeds.summary(_times_cublas(split))
-    small, memory, compute, big = (f"**{speeds.summary(group).mean:.2f}**" for group in (*of_sizes, large))
-    every = speeds.summary([speed for group in (*of_sizes, large) for speed in group])
-    chosen = f"; the heuristics of cuBLAS {run['cublas']} chose its kernels" if "cublas" in run else ""
+def _first_rows(data: Stored) -> Iterator[tuple[object, ...]]:
+    """Yield what is gained most by, of the devices of the pages: a row for each kind of product."""
+    split, symmetric, half, order = (data.get(name) for name in ("fp16x3", "symmetric", "half", "tensor_order"))
+    found: list[tuple[Data | None, str, str, str, list[float]]] = [
+        (split, "A B: `sgemm(A, B)`", f"random, {LARGE}", "cuBLAS FP32", _times_cublas(split)),
+        (symmetric, "A Aᵀ: `sgemm(A, A.T)`", "squares and random", "cuBLAS FP32", _of_symmetric(symmetric, "fp16x3")),
+        (half, "BF16 or FP16 operands, float32 result", "layers", "a cast and cuBLAS FP32", _of_half(half)),
+        (order, "BF16, the same bits in every batch", "layers, 1 to 4096 rows", "cuBLAS BF16", _of_order(order)),
+    ]
+    for run, what, problems, other, relative in found:
+        if run is not None:
+            mean, least, most = speeds.summary(relative).mean, min(relative), max(relative)
+            of = f"**{mean:.2f}** times {other}"
+            yield what, f"{len(relative)} {problems}", of, f"{least:.2f} to {most:.2f}", _place(run)
+
+
+def _sentence(run: Data, symmetric: Data) -> str:
+    """Return the speeds of the default precision, with their losses."""
+    every = speeds.summary(speeds.of_rows([*run["random"], *run["large"]]))
+    gram = speeds.summary(_of_symmetric(symmetric, "ieee"))
     return (
-        f"On random problems that were never tuned, `sgemm` has {small} times the speed of cuBLAS FP32 if they are "
-        f"small, {memory} times if they are memory-bound, {compute} times if they are compute-bound, and {big} times "
-        f'from {LARGE}; cuBLAS is faster on {every.lost} of these {every.number}. With `precision="fp16x3"`, '
-        f"which gets the accuracy of float32 from FP16 tensor cores, it has **{tensor.mean:.2f}** times that speed "
-        f"from {LARGE}; cuBLAS is faster on {tensor.lost} of {tensor.number}. These are geometric means on one "
-        f"{_same(run, split)}{chosen}."
+        f"The default, IEEE float32, has {every.mean:.2f} times the speed of cuBLAS FP32 on {every.number} random "
+        f"problems that were never tuned, and {gram.mean:.2f} times on `sgemm(A, A.T)` ({_same(run, symmetric)}). "
+        f"**cuBLAS is faster on {every.lost} of the {every.number}**; on the worst of them the speed is "
+        f"{every.slowest:.2f}."
     )
 
 
-def _of_size(run: Data, size: str) -> list[float]:
-    return speeds.of_rows([row for row in run["random"] if row["size"] == size])
+def _times_cublas(split: Data | None) -> list[float]:
+    return [float(row["times_cublas"]) for row in split["large"]] if split else []
 
 
-def _times_cublas(split: Data) -> list[float]:
-    return [float(row["times_cublas"]) for row in split["large"]]
+def _of_half(half: Data | None) -> list[float]:
+    return [row["us"]["cast, cuBLAS FP32"] / row["us"]["fp16x3"] for row in half["rows"]] if half else []
 
 
-def _same(run: Data, split: Data) -> str:
+def _of_symmetric(symmetric: Data | None, precision: str) -> list[float]:
+    rows = (*symmetric["sizes"], *symmetric["random"]) if symmetric else ()
+    return [row["ms"]["cuBLAS"] / row["ms"][precision] for row in rows]
+
+
+def _of_order(order: Data | None) -> list[float]:
+    rows = [row["ms"] for row in order["rows"] if row["dtype"] == "bfloat16"] if order else []
+    return [ms["cublas"] / ms["order"] for ms in rows]
+
+
+def _same(run: Data, other: Data) -> str:
     """Return the devices and days of two runs."""
-    if run["device"] == split["device"]:
-        return f"{run['device']}, {' and '.join(sorted({run['date'], split['date']}))}"
-    return f"{run['device']}, {run['date']}, and with fp16x3 on one {split['device']}, {split['date']}"
+    if run["device"] == other["device"]:
+        return f"one {run['device']}, {' and '.join(sorted({run['date'], other['date']}))}"
+    return f"one {run['device']}, {run['date']}, and one {other['device']}, {other['date']}"
 
 
 def _rows(data: Stored) -> Iterator[tuple[str, str, str, list[float]]]:
     """Yield device and date, problems, what they are compared with, and the speeds of each row of the table."""
-    for run in runs(data, "benchmarks"):
-        for size, name in _SIZES.items():
-            yield _place(run), name, "cuBLAS FP32", _of_size(run, size)
-        yield _place(run), f"large, {LARGE}", "cuBLAS FP32", speeds.of_rows(run["large"])
     for run in runs(data, "fp16x3"):
         yield _place(run), f"`fp16x3`, {LARGE}", "cuBLAS FP32", _times_cublas(run)
     for run in runs(data, "half"):
-        us = [row["us"] for row in run["rows"]]
-        relative = [one["cast, cuBLAS FP32"] / one["fp16x3"] for one in us]
-        yield _place(run), "16-bit operands, `fp16x3`", "a cast and cuBLAS FP32", relative
+        yield _place(run), "16-bit operands, `fp16x3`", "a cast and cuBLAS FP32", _of_half(run)
     for run in runs(data, "symmetric"):
-        ms = [row["ms"] for row in (*run["sizes"], *run["random"])]
-        yield _place(run), "`sgemm(A, A.T)`", "cuBLAS FP32", [one["cuBLAS"] / one["ieee"] for one in ms]
+        for precision in ("ieee", "fp16x3"):
+            yield _place(run), f"`sgemm(A, A.T)`, `{precision}`", "cuBLAS FP32", _of_symmetric(run, precision)
     for (place, kind), steps in step_times(data.get("pytorch")).items():
         for precision in ("ieee", "fp16x3"):
             yield place, f"{kind}, `{precision}`", "PyTorch", [ms["PyTorch"] / ms[precision] for ms in steps]

@@ -95,7 +95,7 @@ class Epilogue:
     def add_reduction(self, draft: Draft, in_order: bool = False, when: When = When.ALWAYS) -> None:
         """Add the launch that adds up the parts, if there is not just one, and stores C.
 
-        Parts that are `in_order` are segments, whose sum has the order of docs/precision.md.
+        Parts that are `in_order` are segments, whose sum has the order of docs/batch-invariance.md.
         """
         if self.parts == 1:
             return

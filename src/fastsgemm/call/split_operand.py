@@ -125,10 +125,10 @@ class SplitOperand:
 
 
 def split(X: Any, side: str = "B", *, stream: Any = None) -> SplitOperand:
-    """Split an operand once that is multiplied many times, such as a weight.
+    """Split an operand, such as a weight, once for many products.
 
-    ``sgemm(A, split(B), precision="fp16x3")`` gives the bits of ``sgemm(A, B, precision="fp16x3")`` where both use rung
-    11, without the time for splitting B: with few rows in A that is most of it.
+    ``sgemm(A, split(B), precision="fp16x3")`` gives the bits of ``sgemm(A, B, precision="fp16x3")`` if both use rung
+    11, without the time to split B, which is most of the time if A has few rows.
 
     Parameters
     ----------

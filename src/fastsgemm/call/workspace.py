@@ -54,11 +54,11 @@ def _free_behind(gpu: Gpu, address: int, ready: Event) -> None:
 
 
 def release_workspace() -> int:
-    """Give the device memory that earlier calls have used back to all devices.
+    """Return the workspace of earlier calls to the devices.
 
-    Calls never return it by themselves, because allocating it again takes time. Nothing waits: what work on a device
-    still uses stays. Operands that were held for such work are released, too, if it is done. `torch.cuda.empty_cache`
-    does not reach this memory.
+    Calls keep it for later ones, because allocating it again takes time. This function does not wait: it keeps memory
+    that a device still uses. It also releases operands that were held for work that is now done.
+    `torch.cuda.empty_cache` does not reach this memory.
 
     Returns
     -------

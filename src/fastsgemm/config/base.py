@@ -4,15 +4,12 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, get_type_hints
 
 from fastsgemm import arguments
 from fastsgemm.config.constant import Constant, Violation, shown
 from fastsgemm.config.rules import Group, evaluate, violations
 from fastsgemm.errors import ConfigError
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,7 +37,7 @@ class Config:
     LEAST_REGISTERS: ClassVar[str]
     RULES: ClassVar[tuple[Group, ...]]  # each group relies on the checks of those before
 
-    def __new__(cls, *_: Any, **__: Any) -> "Self":
+    def __new__(cls, *_: Any, **__: Any) -> Self:
         """Refuse the base class, which belongs to no kernel."""
         if cls is Config:
             raise ConfigError(
@@ -63,7 +60,7 @@ class Config:
         return _declared(cls)  # type: ignore[arg-type]  # mypy takes the __hash__ of the instances
 
     @classmethod
-    def from_constants(cls, constants: Mapping[str, Any]) -> "Self":
+    def from_constants(cls, constants: Mapping[str, Any]) -> Self:
         """Make a config of named constants.
 
         Raises
@@ -89,11 +86,11 @@ class Config:
         return {name: getattr(self, name) for name in self.declared()}
 
     @cached_property
-    def kernel(self) -> "Self":
+    def kernel(self) -> Self:
         """The config without split-K, which is no constant of a kernel: equal for all configs of one kernel."""
         return self if self.split_k == 1 else self.replace(SPLIT_K=1)
 
-    def replace(self, **constants: int) -> "Self":
+    def replace(self, **constants: int) -> Self:
         """Return the config with other values of these constants."""
         return dataclasses.replace(self, **constants)
 

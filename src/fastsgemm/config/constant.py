@@ -13,7 +13,7 @@ MAX_EXTENT = 2**16  # rows, columns or steps of a tile: shared memory and regist
 BOOKKEEPING_REGISTERS = 24  # for addresses, the loop counter and leading dimensions: the fewest seen on any rung
 VECTOR = 4  # floats of a 128-bit load
 PAD = 4  # floats at the end of a line of a tile that is transposed in shared memory
-SEGMENT = 1024  # steps of k in a segment, version 1 of the order in docs/precision.md
+SEGMENT = 1024  # steps of k in a segment, version 1 of the order in docs/batch-invariance.md
 
 
 class Violation(Struct, frozen=True):

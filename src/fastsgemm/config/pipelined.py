@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Self
 
 from fastsgemm.config import constant, rules
 from fastsgemm.config.base import Config
 from fastsgemm.config.constant import BANKS, PAD, VECTOR, WARP, Constant, Violation
 from fastsgemm.config.rules import AT_LEAST, AT_MOST, DIVISOR_OF, EQUAL_TO, MULTIPLE_OF, VECTORS_OF, Rule, evaluate
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _FEWEST_STAGES = 2
 
@@ -106,7 +103,7 @@ class PipelinedConfig(Config):
     )
 
     @cached_property
-    def kernel(self) -> "Self":
+    def kernel(self) -> Self:
         """The config without split-K. The length of several chains is an argument of the launch."""
         return self.replace(SPLIT_K=1, SEGMENT=0, PARTIAL_ACCUMULATORS=2 if self.adds_chains else 1)
 

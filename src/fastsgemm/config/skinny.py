@@ -1,4 +1,4 @@
-"""Rung 10, for a C of few rows, and its kernel with the fixed order of docs/precision.md."""
+"""Rung 10, for a C of few rows, and its kernel with the fixed order of docs/batch-invariance.md."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -86,7 +86,7 @@ _STAGES_OF_WARPS = f"4 * WARPS * (STAGES * (BN * (BK + {PAD}) + BK) + BN)"
 
 @dataclass(frozen=True, repr=False)
 class SkinnyInOrderConfig(Config):
-    """Rung 10 with the fixed order of docs/precision.md: for a C of one row or column.
+    """Rung 10 with the fixed order of docs/batch-invariance.md: for a C of one row or column.
 
     If SPLIT_K is not 1, each segment of K is a part with blocks of its own.
     """

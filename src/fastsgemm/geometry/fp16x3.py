@@ -176,7 +176,7 @@ def tiling(
 
 
 def in_order(config: TileConfig, K: int) -> TileConfig:
-    """Return the config with the chains and parts of K that depend on K alone; see docs/precision.md."""
+    """Return the config with the chains and parts of K that depend on K alone; see docs/batch-invariance.md."""
     if isinstance(config, F16DirectConfig):
         return config.replace(SPLIT_K=1)
     parts = ceil_div(K, ORDERED_PART)

@@ -33,7 +33,7 @@ class Tile(_Part, frozen=True):
     least_k: Extent  # from this K on it errs no more than one chain of FMAs does
     step_us: Positive  # microseconds of a wave of tiles, one on each SM: for 32 steps of k
     tile_us: Positive  # and besides
-    most_k: Extent | None = None  # up to this K the bound of `docs/precision.md` holds; None: for all
+    most_k: Extent | None = None  # up to this K the bound of `docs/fp16x3.md` holds; None: for all
 
     @cached_property
     def config(self) -> TileConfig:

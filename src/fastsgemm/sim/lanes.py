@@ -7,7 +7,7 @@ costs as much as a scalar, and NumPy broadcasts it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 from fastsgemm.sim.clock import WARP, Clock
 from fastsgemm.sim.errors import KernelFault
 from fastsgemm.sim.ptx import Instruction
-
-if TYPE_CHECKING:
-    from typing_extensions import Self  # in typing since Python 3.11
 
 Array = NDArray[Any]
 

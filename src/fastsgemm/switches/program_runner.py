@@ -22,7 +22,7 @@ from fastsgemm.device import DeviceInfo
 from fastsgemm.errors import FastsgemmError
 
 # Whether `sys.path` begins with the current folder, as under ``python -m`` without -P, -I and PYTHONSAFEPATH.
-_BEGINS_HERE = not getattr(sys.flags, "safe_path", sys.flags.isolated)  # the former since Python 3.11
+_BEGINS_HERE = not sys.flags.safe_path
 
 
 def main(parser: argparse.ArgumentParser, enable: Callable[[Any], Any], arguments: Sequence[str] | None = None) -> None:

@@ -75,7 +75,7 @@ def tune(
         Another process is tuning this device, or a candidate broke the CUDA context.
     DeviceError, ConfigError, UnknownRungError, ShapeError
     ArgumentError
-        Another argument is of a type that it cannot be.
+        Another argument has a wrong type.
     """
     from fastsgemm.device import open_gpu, ordinal
 
