@@ -29,6 +29,7 @@ from page_tables import (
     jax,
     machine_code,
     order,
+    packs,
     pytorch,
     simulation,
     symmetric,
@@ -39,7 +40,7 @@ from page_tables.runs import Data, Stored, file_of, read_data
 
 _OF_PAGES = (
     benchmarks, simulation, machine_code, cublaslt, fp16x3, order, pytorch, symmetric, half, jax, headline, tuning,
-    grouped,
+    grouped, packs,
 )  # fmt: skip
 
 
