@@ -1,11 +1,11 @@
 """Installed packages of kernels: found, checked and read; their kernels are a few bytes here."""
 
+import lzma
 import os
 import subprocess
 import sys
 import warnings
 import zipfile
-import zlib
 
 import pytest
 import subprocesses
@@ -122,9 +122,9 @@ DAMAGE = {
     "a flipped byte": lambda data: data[:20] + bytes([data[20] ^ 4]) + data[21:],
     "a truncated file": lambda data: data[:-1],
     "an empty file": lambda data: b"",
-    "foreign content": lambda data: zlib.compress(b"\x7fELF" + bytes(5000)),
+    "foreign content": lambda data: lzma.compress(b"\x7fELF" + bytes(5000)),
     "another key's": lambda data: packs.packed(OTHER, CUBIN),
-    "a bomb": lambda data: zlib.compress(bytes(packs._MOST_BYTES + 1)),
+    "a bomb": lambda data: lzma.compress(bytes(packs._MOST_BYTES + 1)),
 }
 
 
@@ -158,6 +158,12 @@ def test_an_entry_point_that_leads_nowhere(place, value):
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
     (folder / "entry_points.txt").write_text(f"[fastsgemm.kernels]\nsm_90 = {value}\n")
     misses(f"the package {value} of compiled kernels is not used")
+
+
+def test_a_python_without_lzma(install, monkeypatch):
+    install()
+    monkeypatch.setitem(sys.modules, "lzma", None)
+    misses(f"the package {NAME} of compiled kernels is not used: import of lzma halted")
 
 
 def test_importing_lists_nothing(install, place):

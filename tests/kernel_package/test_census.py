@@ -8,8 +8,10 @@ from fastsgemm import known_devices
 from fastsgemm.call.product import make_plan
 from fastsgemm.geometry.layout import byte_range
 from fastsgemm.kernel_package import census
-from fastsgemm.problem import DType
+from fastsgemm.preparation import kernels_of
+from fastsgemm.problem import LAYOUTS, DType, Problem
 from fastsgemm.progress import Bar
+from fastsgemm.request import PLAIN
 
 H200 = known_devices.find("NVIDIA H200")
 
@@ -70,12 +72,19 @@ def test_kept_are_as_many_kernels_as_the_goal_needs(monkeypatch):
     counted = [("plain", frozenset("a"))] * 9 + [("batch", frozenset("ab"))] * 4 + [("irregular", frozenset("c"))] * 2
     held_out = [("plain", frozenset("a"))] * 90 + [("batch", frozenset("ab"))] * 5 + [("batch", frozenset("c"))] * 3
     held_out += [("source", frozenset("d"))] * 2 + [("irregular", frozenset("c"))] * 9
+    monkeypatch.setattr(census, "_tuned", lambda devices: [])
     monkeypatch.setattr(census, "_needs", lambda devices, count, seed, bar: counted if seed == 1 else held_out)
     kept, shares = census.census([H200], Bar(False))
     assert kept == ["a", "b"]
-    assert shares == {"regular": 0.95, "plain": 1.0, "source": 0.0, "batch": 5 / 8, "irregular": 0.0}
+    assert shares == {"all": 95 / 109, "regular": 0.95, "plain": 1.0, "source": 0.0, "batch": 5 / 8, "irregular": 0.0}
     held_out[0] = ("plain", frozenset("c"))
     assert census.census([H200], Bar(False))[0] == ["a", "b", "c"]
+
+
+def test_popular_sizes_are_among_the_tuned_problems():
+    tuned = {*census._tuned([H200])}
+    problems = [Problem(M, 4096, 4096, layout) for M in (1, 4096) for layout in LAYOUTS]
+    assert tuned >= kernels_of(H200, PLAIN, problems, "", Bar(False)).keys()
 
 
 def test_all_are_kept_if_the_goal_cannot_be_reached(monkeypatch):
@@ -85,5 +94,8 @@ def test_all_are_kept_if_the_goal_cannot_be_reached(monkeypatch):
     kept, shares = census.census([H200], bar)
     bar.begin("count", 60)
     counted = Counter(spec for _, needed in census._needs([H200], 60, 1, bar) for spec in needed)
-    assert Counter(kept) == Counter(counted.keys()) and counted[kept[0]] == max(counted.values())
+    tuned = dict.fromkeys(census._tuned([H200]))
+    assert kept[: len(tuned)] == [*tuned] and {*kept} == counted.keys() | tuned.keys() and len({*kept}) == len(kept)
+    others = [counted[spec] for spec in kept[len(tuned) :]]
+    assert others == sorted(others, reverse=True)
     assert 0.2 < shares["regular"] < 0.9

@@ -10,7 +10,7 @@ from fastsgemm.jit.packs import Pack
 from fastsgemm.kernel_package import wheel
 
 PACK = Pack("1.2.3", "sm_90", "13.0", 2)
-FILES = {"one.zz": b"first", "two.zz": b"second"}
+FILES = {"one.xz": b"first", "two.xz": b"second"}
 
 
 def test_it_has_the_files_and_asks_for_this_version(tmp_path):

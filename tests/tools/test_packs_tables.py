@@ -3,7 +3,7 @@
 import pytest
 
 packs = pytest.importorskip("page_tables.packs", reason="tools/ is part of a checkout only")
-KINDS = ("regular", "plain", "source", "batch", "16-bit", "symmetric", "irregular")
+KINDS = ("all", "regular", "plain", "source", "batch", "16-bit", "symmetric", "irregular")
 
 
 def test_a_line_for_each_architecture_the_oldest_first():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastsgemm.kernel_package.census import KINDS, REGULAR
+from fastsgemm.kernel_package.census import ALL, KINDS, REGULAR
 from fastsgemm.known_devices import compute_capability
 from page_tables.markdown import table
 from page_tables.runs import Stored, runs
@@ -13,7 +13,7 @@ NOT_MEASURED = "*Not built yet: keep what `fastsgemm pack --arch sm_90 --json` p
 def texts(data: Stored) -> dict[str, str]:
     """Return the table by its name: a line for each architecture."""
     built = sorted(runs(data, "pack"), key=lambda run: compute_capability(run["arch"]))
-    kinds = (REGULAR, *KINDS)
+    kinds = (ALL, REGULAR, *KINDS)
     heads = ("for", "kernels", "MB", *kinds)
     lines = [
         (

@@ -35,8 +35,8 @@ class Built:
         kernels = f"{self.kernels} kernel{'s' * (self.kernels != 1)}"
         text = f"{self.wheel}: {kernels} for {self.arch}, {self.bytes / 1e6:.1f} MB, in {self.seconds:.0f} s"
         if self.coverage:
-            shares = (self.coverage[kind] for kind in (census.REGULAR, census.IRREGULAR))
-            text += "; {:.0%} of regular and {:.0%} of irregular first calls find theirs".format(*shares)
+            shares = (self.coverage[kind] for kind in (census.REGULAR, census.ALL))
+            text += "; {:.0%} of regular random calls find theirs, {:.0%} of all".format(*shares)
         return text
 
 
@@ -81,9 +81,8 @@ def build(
             specs, coverage = census.census(devices, bar)
         bar.begin("compile", len(specs))
         files = {}
-        for spec, code in compiler.on_all_cores(lambda spec: kernel.compiled(spec, arch), specs):
-            key = kernel.pack_key(spec, arch)
-            files[packs.file_name(key)] = packs.packed(key, code)
+        for _, (name, content) in compiler.on_all_cores(lambda spec: _file(spec, arch), specs):
+            files[name] = content
             bar.step()
     finally:
         bar.end()
@@ -91,3 +90,9 @@ def build(
     names = tuple(one.name for one in devices)
     seconds = time.perf_counter() - start
     return Built(str(path), arch, names, nvrtc, len(specs), path.stat().st_size, seconds, coverage)
+
+
+def _file(spec: KernelSpec, arch: str) -> tuple[str, bytes]:
+    """Return the name and the content of the file of a kernel."""
+    key = kernel.pack_key(spec, arch)
+    return packs.file_name(key), packs.packed(key, kernel.compiled(spec, arch))

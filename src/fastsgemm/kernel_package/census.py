@@ -11,20 +11,20 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import prod
 from typing import NamedTuple
 
-from fastsgemm.call.product import make_plan
+from fastsgemm.call.product import make_plan, plan_of
 from fastsgemm.device import DeviceTraits
 from fastsgemm.geometry.layout import Meta
+from fastsgemm.heuristics import database
 from fastsgemm.jit.source import KernelSpec
 from fastsgemm.preparation import operands
 from fastsgemm.problem import FLOAT32, LAYOUTS, DType, Dtypes, Problem
 from fastsgemm.progress import Bar
-from fastsgemm.request import Request, of_problem, resolve
+from fastsgemm.request import PLAIN, Request, of_problem, resolve
 
 GOAL = 0.95  # share of regular calls that find all their kernels
-REGULAR, IRREGULAR = "regular", "irregular"
+ALL, REGULAR, IRREGULAR = "all", "regular", "irregular"
 _COUNTED, _HELD_OUT = (20_000, 1), (5_000, 2)  # numbers of random calls, and seeds
 
 # Of 100 calls.
@@ -47,11 +47,11 @@ class RandomCall(NamedTuple):
 def census(devices: Sequence[DeviceTraits], bar: Bar) -> tuple[list[KernelSpec], dict[str, float]]:
     """Return the kernels for these devices, those that most calls need first, and what share of calls has all of its.
 
-    Shares are of other calls than those that were counted: of each kind, and of all regular calls together.
+    Shares are of other calls than those that were counted; see `coverage`.
     """
     bar.begin("choose", len(devices) * (_COUNTED[0] + _HELD_OUT[0]))
     counts = Counter(spec for _, needed in _needs(devices, *_COUNTED, bar) for spec in needed)
-    ranked = [spec for spec, _ in counts.most_common()]
+    ranked = [*dict.fromkeys([*_tuned(devices), *(spec for spec, _ in counts.most_common())])]
     held_out = [*_needs(devices, *_HELD_OUT, bar)]
     places = {spec: place for place, spec in enumerate(ranked, 1)}
     # How many of the ranked kernels a call needs: one more than all if it needs another.
@@ -61,13 +61,22 @@ def census(devices: Sequence[DeviceTraits], bar: Bar) -> tuple[list[KernelSpec],
 
 
 def coverage(needs: Iterable[tuple[str, frozenset[KernelSpec]]], kept: Iterable[KernelSpec]) -> dict[str, float]:
-    """Return what share of calls finds all of its kernels: of each kind, and of all regular calls together."""
+    """Return what share of calls finds all of its kernels: of all calls, of all regular ones, and of each kind."""
     found: dict[str, list[bool]] = {}
     kept = frozenset(kept)
     for kind, specs in needs:
-        for name in (kind,) if kind == IRREGULAR else (kind, REGULAR):
+        for name in (ALL, kind) if kind == IRREGULAR else (ALL, REGULAR, kind):
             found.setdefault(name, []).append(specs <= kept)
-    return {name: sum(found[name]) / len(found[name]) for name in (REGULAR, *KINDS) if name in found}
+    return {name: sum(found[name]) / len(found[name]) for name in (ALL, REGULAR, *KINDS) if name in found}
+
+
+def _tuned(devices: Sequence[DeviceTraits]) -> Iterator[KernelSpec]:
+    """Yield the kernels of the shipped tuned problems: they are popular sizes, and have configs of their own."""
+    for device in devices:
+        for record in database.shipped(device.arch).records:
+            if record.problem is not None:
+                for launch in plan_of(device, PLAIN, operands(record.problem, "")).launches:
+                    yield launch.kernel
 
 
 def _last(places: Mapping[KernelSpec, int], specs: frozenset[KernelSpec]) -> int:
@@ -95,7 +104,7 @@ def draw(count: int, seed: int) -> Iterator[RandomCall]:
 
 def _call(generator: random.Random, kind: str) -> RandomCall:
     layout = generator.choice(LAYOUTS)
-    M, N, K = (_extent(generator, kind == IRREGULAR or place == _FREE[layout]) for place in range(3))
+    M, N, K = (_extent(generator, kind != IRREGULAR, place == _FREE[layout]) for place in range(3))
     precision, in_order = generator.choices([*ARITHMETIC], [*ARITHMETIC.values()])[0]
     symmetric, dtypes, source, batch = kind == "symmetric", FLOAT32, "", 1
     if kind == "16-bit":
@@ -119,9 +128,10 @@ def _call(generator: random.Random, kind: str) -> RandomCall:
     return RandomCall(kind, of_problem(request, problem), metas, addresses)
 
 
-def _extent(generator: random.Random, free: bool) -> int:
-    extent = 2 ** generator.uniform(0, _OCTAVES)
-    step = 1 if free else generator.choices([64, 8], [9, 1])[0]
+def _extent(generator: random.Random, regular: bool, free: bool) -> int:
+    step = 1 if free or not regular else generator.choices([64, 8], [9, 1])[0]
+    round_number = regular and generator.random() < 0.5
+    extent = 2 ** (generator.randint(0, _OCTAVES) if round_number else generator.uniform(0, _OCTAVES))
     return max(step, round(extent / step) * step)
 
 
@@ -133,5 +143,5 @@ def _misplaced(generator: random.Random, meta: Meta) -> tuple[Meta, int]:
     line = meta.shape[-1] if meta.strides[-1] == 1 else meta.shape[-2]
     ld = line + longer
     inner = (ld, 1) if meta.strides[-1] == 1 else (1, ld)
-    lines = prod(meta.shape[-2:]) // line
+    lines = math.prod(meta.shape[-2:]) // line
     return Meta(meta.shape, (*(ld * lines for _ in meta.shape[:-2]), *inner), meta.dtype), odd * meta.dtype.item
