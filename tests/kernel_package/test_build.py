@@ -53,11 +53,11 @@ def test_what_is_shipped_is_what_the_sources_say(wheel):
 @pytest.mark.slow
 def test_what_a_census_ships_is_what_the_sources_say(tmp_path, monkeypatch):
     monkeypatch.setattr(census, "_tuned", lambda devices: [])
-    monkeypatch.setattr(census, "_COUNTED", (60, 1))
-    monkeypatch.setattr(census, "_HELD_OUT", (30, 2))
+    monkeypatch.setattr(census, "_COUNTED", (12, 1))
+    monkeypatch.setattr(census, "_HELD_OUT", (6, 2))
     built = build.build([H200], tmp_path, progress=False)
     specs, coverage = census.census([H200], Bar(False))
-    assert built.coverage == coverage and built.kernels == len(specs) > 30
+    assert built.coverage == coverage and built.kernels == len(specs) > 8
     assert_ships(built.wheel, specs)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +27,11 @@ class Built:
     nvrtc: str  # version
     kernels: int
     bytes: int  # of the wheel; what is installed is as large
-    seconds: float
     coverage: Mapping[str, float]  # share of random calls of each kind; empty if problems were given
 
     def __str__(self) -> str:
         kernels = f"{self.kernels} kernel{'s' * (self.kernels != 1)}"
-        text = f"{self.wheel}: {kernels} for {self.arch}, {self.bytes / 1e6:.1f} MB, in {self.seconds:.0f} s"
+        text = f"{self.wheel}: {kernels} for {self.arch}, {self.bytes / 1e6:.1f} MB"
         if self.coverage:
             shares = (self.coverage[kind] for kind in (census.REGULAR, census.ALL))
             text += "; {:.0%} of regular random calls find theirs, {:.0%} of all".format(*shares)
@@ -70,7 +68,7 @@ def build(
     from fastsgemm import __version__
 
     wheel.require()
-    start, arch, nvrtc, bar = time.perf_counter(), devices[0].arch, nvrtc_text(), Bar(progress)
+    arch, nvrtc, bar = devices[0].arch, nvrtc_text(), Bar(progress)
     specs: list[KernelSpec]
     coverage: dict[str, float] = {}
     try:
@@ -88,8 +86,7 @@ def build(
         bar.end()
     path = wheel.write(packs.Pack(__version__, arch, nvrtc, len(specs)), files, folder)
     names = tuple(one.name for one in devices)
-    seconds = time.perf_counter() - start
-    return Built(str(path), arch, names, nvrtc, len(specs), path.stat().st_size, seconds, coverage)
+    return Built(str(path), arch, names, nvrtc, len(specs), path.stat().st_size, coverage)
 
 
 def _file(spec: KernelSpec, arch: str) -> tuple[str, bytes]:
