@@ -5,6 +5,7 @@
 # EXTRAS=test        the extras of the package that .venv gets besides NVRTC
 # JAX=0.12.0.1       the version of JAX for `make jax`; the default is the oldest that fastsgemm.jax supports
 # VENV=              use PYTHON's own packages and install nothing
+# ARCH=sm_90         the architecture of the kernels that `make pack` compiles
 #
 # .venv belongs to the version of its interpreter and to its CUDA version. It keeps both until PYTHON or CUDA asks for
 # another, and is then made anew.
@@ -12,6 +13,7 @@
 JAX ?= 0.10.1
 VENV ?= .venv
 EXTRAS ?= dev
+ARCH ?= sm_90
 BENCH_JSON ?= build/benchmarks.json
 
 ifeq ($(VENV),)
@@ -35,7 +37,7 @@ endif
 CPP := $(wildcard cuda_src/*.cu cuda_src/device/*.cuh host_src/*.h host_src/*.cpp tests/*/*.cpp)
 
 .NOTPARALLEL:
-.PHONY: help test test-all test-cpu test-slow test-gpu demo check nvrtc nvrtc-line lowest lint bench bench-check counts sass hostile tables torch jax jax-test docs site release-check clean
+.PHONY: help test test-all test-cpu test-slow test-gpu demo check nvrtc nvrtc-line lowest lint pack bench bench-check counts sass hostile tables torch jax jax-test docs site release-check clean
 
 # target: what it does
 define HELP
@@ -47,6 +49,7 @@ check        lint, types, documentation against its data, then the quick tests
 lint         the same without the tests
 nvrtc        run every rung on every simulated architecture with NVRTC 12 and NVRTC 13
 lowest       do that with NVRTC 12 alone, and test the lowest versions of all dependencies
+pack         build a wheel of compiled kernels of ARCH, at first sm_90, in build/; it takes minutes
 bench        run the benchmarks and write $(BENCH_JSON)
 bench-check  the same; fail if a figure fell by 5 % against the run on such a device in docs/data
 tables       write the tables and figures of README.md and docs/ from $(BENCH_JSON)
@@ -118,6 +121,10 @@ lint: $(READY)
 	$(RUN) tools/draw_figures.py --check
 	$(RUN) tools/draw_ladder.py --check
 	$(RUN) tools/draw_diagrams.py --check
+
+# What the shipped tuning database chooses, not this machine's own tuning results.
+pack: $(READY)
+	FASTSGEMM_DATA_DIR=build/no-tuning $(RUN) -m fastsgemm pack --arch $(ARCH) --out build
 
 bench: $(READY)
 	mkdir -p $(dir $(BENCH_JSON))

@@ -33,7 +33,7 @@ from fastsgemm.heuristics import database, database_entries
 from fastsgemm.heuristics.fields import Tools
 from fastsgemm.host import as_float32, write
 from fastsgemm.jit import cache as kernel_cache
-from fastsgemm.jit import compiler
+from fastsgemm.jit import compiler, packs
 from fastsgemm.problem import DType
 from fastsgemm.sim import nvrtc
 from fastsgemm.tuning import first_use
@@ -84,7 +84,8 @@ def forget_the_machine():
     device.host_backend.cache_clear()
     device._load_fitting_nvrtc.cache_clear()
     host._warned = False
-    kernel_cache._warned = False
+    kernel_cache._warned = packs._warned = False
+    packs.installed.cache_clear()
     private_files._warn_no_home.cache_clear()
 
 

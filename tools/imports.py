@@ -47,6 +47,7 @@ ROOMS = {
     "gemm": "`sgemm`, the public function",
     "grouped": "`grouped_mm`, the public function",
     "preparation": "`prepare`: compiles and loads kernels before their first call",
+    "kernel_package": "`fastsgemm pack`: the wheel of compiled kernels, and the census that says which",
     "blas": "`sgemm` with SciPy's signature",
     "": "the public names",
     "command_line": "`fastsgemm` on the command line",

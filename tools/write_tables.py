@@ -32,6 +32,7 @@ from page_tables import (
     jax,
     machine_code,
     order,
+    packs,
     prediction,
     pytorch,
     simulation,
@@ -45,7 +46,7 @@ from fastsgemm.measure.prediction import FILE
 
 _OF_PAGES = (
     benchmarks, simulation, machine_code, cublaslt, fp16x3, order, pytorch, symmetric, half, jax, headline, tuning,
-    grouped, prediction, findings,
+    grouped, prediction, packs, findings,
 )  # fmt: skip
 
 

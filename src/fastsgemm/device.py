@@ -195,7 +195,7 @@ def host_backend() -> str:
 
 def driver_text() -> str | None:
     """Return the driver's CUDA version, on Linux with its release, or None without a driver."""
-    version = _driver_version()
+    version = driver_version()
     if version == 0:
         return None
     cuda = f"CUDA {version // 1000}.{version % 1000 // 10}"
@@ -206,7 +206,7 @@ def driver_text() -> str | None:
     return f"{release[0]} ({cuda})" if release else cuda
 
 
-def _driver_version() -> int:
+def driver_version() -> int:
     """Return the CUDA version of the driver (13000 is 13.0), or 0 without a driver."""
     from cuda.bindings import driver
 
@@ -302,7 +302,7 @@ def _load_fitting_nvrtc() -> None:
     if len(installed) > 1:
         import cuda.bindings
 
-        fitting = fitting_nvrtc(set(installed), _driver_version() // 1000, int(cuda.bindings.__version__.split(".")[0]))
+        fitting = fitting_nvrtc(set(installed), driver_version() // 1000, int(cuda.bindings.__version__.split(".")[0]))
         if fitting != max(installed):
             ctypes.CDLL(str(installed[fitting]))  # locally: PyTorch's NVRTC may be the other one
 

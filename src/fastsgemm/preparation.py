@@ -43,7 +43,7 @@ class Preparation:
     kernels : int
         Number that these problems need.
     compiled : int
-        Of these, those that were not in the cache, nor loaded before; with `check`, those that are missing.
+        Of these, those that were not stored, nor loaded before; with `check`, those that are missing.
     loaded : bool
         Whether the kernels are loaded on the device, or only in the cache.
     seconds : float
@@ -53,6 +53,8 @@ class Preparation:
         Whether the cache was only looked at.
     hidden : str
         The cache folder, if root made it and other users cannot read it.
+    packed : int
+        With `check`, how many of the kernels an installed package has, and not the cache.
     """
 
     device: str
@@ -64,6 +66,7 @@ class Preparation:
     pytorch: str = ""
     checked: bool = False
     hidden: str = ""
+    packed: int = 0
 
     def __str__(self) -> str:
         kernels = "kernel" if self.kernels == 1 else "kernels"
@@ -71,7 +74,9 @@ class Preparation:
         what = f"{self.kernels} {kernels} for {self.problems} {problems}"
         if self.checked:
             lacks = f"{self.compiled} missing" if self.compiled else "none missing"
-            return f"{what} on {self.device}: {self.kernels - self.compiled} in the cache, {lacks}"
+            packed = f"{self.packed} in an installed package, " if self.packed else ""
+            cached = self.kernels - self.compiled - self.packed
+            return f"{what} on {self.device}: {cached} in the cache, {packed}{lacks}"
         launcher = f", and the launcher for PyTorch {self.pytorch}" if self.pytorch else ""
         location = f"loaded on {self.device}" if self.loaded else f"ready for {self.device}"
         text = f"{what} {location}{launcher} in {self.seconds:.1f} s, {self.compiled} of them compiled"
@@ -141,8 +146,8 @@ def prepare(
         Raise an error if a kernel cannot be stored in the kernel cache, for later processes. A named device implies
         this.
     check : bool
-        Only look whether the kernel cache has the kernels: nothing is compiled, loaded or written, and NVRTC is not
-        needed.
+        Only look whether the kernel cache or an installed package has the kernels: nothing is compiled, loaded or
+        written, and NVRTC is not needed.
     progress : bool
         Show a progress bar on stderr.
 
@@ -178,27 +183,25 @@ def prepare(
     >>> fastsgemm.prepare(range(1, 513), 4096, 4096, "NT")  # doctest: +SKIP
     >>> fastsgemm.prepare(range(1, 513), 4096, 4096, "NT", source="row")  # with a bias, as C  # doctest: +SKIP
     """
-    request = resolve(rung, None, precision, batch_invariant)
     if not arguments.is_one_of(source, ("", *SOURCES)):
         raise ArgumentError(f"source must be 'matrix', 'row' or 'column', or empty without `out`, got {source!r}")
     device = arguments.place(device)
-    request = of_call(request, _split(split, request.precision))
-    divided = ragged_of(ragged)
-    if divided and source not in ("", "matrix"):
-        raise ArgumentError(f"groups have no source but a matrix, got {source!r}")
-    problems = [
-        checked(replace(problem, dtypes=dtypes_of(dtypes), ragged=divided))
-        for problem in _problems(M, N, K, layout, batch, arguments.switch("symmetric", symmetric))
-    ]
+    symmetric = arguments.switch("symmetric", symmetric)
+    request, problems = asked(
+        M, N, K, layout, batch, rung, precision, batch_invariant, split, symmetric, dtypes, ragged
+    )
     start = time.perf_counter()
     check, bar = arguments.switch("check", check), Bar(arguments.switch("progress", progress))
     try:
         if check:
             device_info = device_at(device)
             needed = kernels_of(device_info, request, problems, source, bar)
-            missing = sum(kernel.stored(spec, device_info.arch) is None for spec in needed)
+            found = [kernel.stored(spec, device_info.arch) for spec in needed]
+            missing, packed = found.count(None), sum(one.packed for one in found if one is not None)
             seconds = time.perf_counter() - start
-            return Preparation(device_info.name, len(problems), len(needed), missing, False, seconds, checked=True)
+            return Preparation(
+                device_info.name, len(problems), len(needed), missing, False, seconds, checked=True, packed=packed
+            )
         if isinstance(device, str) and not devices.is_present(device.lower()):
             device_info = device_at(device)
             cache.require_writable()  # the only place for the compiled code
@@ -219,6 +222,30 @@ def prepare(
     hidden = str(folder) if folder and folder.exists() and private_files.hidden_from_others(folder) else ""
     seconds = time.perf_counter() - start
     return Preparation(name, len(problems), len(needed), new, loaded, seconds, pytorch, hidden=hidden)
+
+
+def asked(
+    M: Any,
+    N: Any,
+    K: Any,
+    layout: Any,
+    batch: Any,
+    rung: Any,
+    precision: str,
+    batch_invariant: bool,
+    split: str,
+    symmetric: bool,
+    dtypes: str,
+    ragged: str,
+) -> tuple[Request, list[Problem]]:
+    """Return the request and the problems that these arguments of `prepare` mean."""
+    request = resolve(rung, None, precision, batch_invariant)
+    request = of_call(request, _split(split, request.precision))
+    types, divided = dtypes_of(dtypes), ragged_of(ragged)
+    return request, [
+        checked(replace(problem, dtypes=types, ragged=divided))
+        for problem in _problems(M, N, K, layout, batch, symmetric)
+    ]
 
 
 def _split(operands: str, precision: str) -> tuple[bool, bool]:
@@ -288,17 +315,19 @@ def kernels_of(
     needed: dict[KernelSpec, int] = {}
     bar.begin("choose", len(problems))
     for problem in problems:
+        if problem.ragged and source not in ("", "matrix"):
+            raise ArgumentError(f"groups have no source but a matrix, got {source!r}")
         if problem.ragged:
             plan = grouped.plan_of(device, request, problem, bool(source))
         else:
-            plan = plan_of(device, of_problem(request, problem), _operands(problem, source))
+            plan = plan_of(device, of_problem(request, problem), operands(problem, source))
         for launch in plan.launches:
             needed.setdefault(launch.kernel, launch.shared_bytes)
         bar.step()
     return needed
 
 
-def _operands(problem: Problem, source: str) -> list[Meta]:
+def operands(problem: Problem, source: str) -> list[Meta]:
     """Return dense A, B, C and the source, if any."""
     a, b, c = variants.dense(problem)
     row, column = Meta((problem.N,), (1,)), Meta((problem.M, 1), (1, 1))
@@ -309,7 +338,7 @@ def _operands(problem: Problem, source: str) -> list[Meta]:
 def compiled(
     needed: Iterable[KernelSpec], arch: str, bar: Bar, stored: bool = False
 ) -> Iterator[tuple[KernelSpec, bytes, bool]]:
-    """Yield each kernel with its machine code, and whether that was not in the cache."""
+    """Yield each kernel with its machine code, and whether that was not stored."""
     kernels = list(needed)
     new = {spec: kernel.stored(spec, arch) is None for spec in kernels}
     bar.begin("compile", len(kernels))

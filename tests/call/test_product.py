@@ -8,7 +8,8 @@ from cuda.bindings import driver
 from matrices import LAYOUTS, laid_out
 
 from fastsgemm import BlockConfig, sgemm
-from fastsgemm.errors import DeviceMemoryError, OperandError
+from fastsgemm.errors import DeviceMemoryError, NoNvrtcError, OperandError
+from fastsgemm.jit import compiler
 
 HOW = {"rung": "naive", "config": BlockConfig(32, 32)}
 PACKED = ("leftwards", "strided")  # those without a unit stride
@@ -146,3 +147,20 @@ def test_the_table_of_problems_starts_again_when_it_is_full(device, on_device, r
         A = random(n, n)
         np.testing.assert_allclose(sgemm(on_device(A), on_device(A), **HOW).values, A @ A, rtol=1e-4, atol=1e-5)
         assert len(device.prepared) <= 3
+
+
+@pytest.mark.parametrize(
+    ("columns", "how", "said"),
+    [
+        (6, {}, "5,6,7,NT with precision 'ieee'"),
+        (5, {"batch_invariant": True}, "5,5,7,NT with precision 'ieee', batch-"),
+    ],
+)
+def test_a_kernel_that_cannot_be_compiled_names_the_problem(device, on_device, random, monkeypatch, columns, how, said):
+    def missing(*_):
+        raise NoNvrtcError("fastsgemm_skinny is not stored")
+
+    monkeypatch.setattr(compiler, "cubin", missing)
+    with pytest.raises(NoNvrtcError) as caught:
+        sgemm(on_device(random(5, 7)), on_device(random(columns, 7).T), **how)
+    assert str(caught.value).startswith(said) and str(caught.value).endswith(": fastsgemm_skinny is not stored")

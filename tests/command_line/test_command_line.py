@@ -89,7 +89,7 @@ class Timed:
         self.info = info.Info(
             fastsgemm=__version__, python="3", numpy="2", backend="cuda", simulated=None, driver="580", nvrtc="13.0",
             pytorch=None, devices=(info.DeviceRow(0, "NVIDIA X", "sm_90", 132, 232448),), cache_folder=None,
-            cache_kernels=0, cache_bytes=0, choice=None, notes=(),
+            cache_kernels=0, cache_bytes=0, packages=(), choice=None, notes=(),
         )  # fmt: skip
         monkeypatch.setattr(command.info, "collect", lambda problem: self.info)
         monkeypatch.setattr(command.device, "host_backend", cache(lambda: "cuda"))

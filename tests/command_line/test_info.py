@@ -2,10 +2,12 @@ import json
 
 import pytest
 
+import fastsgemm
 from fastsgemm import device, known_devices
 from fastsgemm.command_line import info
 from fastsgemm.command_line.info import DeviceRow
 from fastsgemm.errors import NoNvrtcError
+from fastsgemm.jit import packs
 from fastsgemm.problem import Problem
 
 PROBLEM = Problem(4096, 4096, 4096)
@@ -106,6 +108,14 @@ def test_the_cache_is_counted(no_driver, monkeypatch, tmp_path):
     (tmp_path / f"{'0' * 64}.cubin").write_bytes(bytes(2_000_000))
     (tmp_path / "of somebody else.cubin").write_bytes(bytes(1_000_000))
     assert f"{tmp_path} (1 kernel, 2.0 MB)" in info.collect(PROBLEM).text()
+
+
+def test_packages_of_kernels_are_shown(no_driver, monkeypatch, tmp_path):
+    pack = packs.Pack(fastsgemm.__version__, "sm_90", "13.0", 2)
+    monkeypatch.setattr(packs, "installed", lambda: (packs.Installed("kernels_sm90", tmp_path, pack),))
+    found = info.collect(PROBLEM)
+    assert "package       kernels_sm90: 2 kernels for sm_90, NVRTC 13.0\n" in found.text()
+    assert found.json()["packages"] == ("kernels_sm90: 2 kernels for sm_90, NVRTC 13.0",)
 
 
 @pytest.mark.gpu

@@ -76,7 +76,6 @@ def test_what_a_library_depends_on(compiler, library):
     changes = [
         lambda: library.sources[0].write_text("int y;"),
         lambda: library.headers[0].write_text("int y;"),
-        lambda: compiler.becomes("true # another version"),
     ]
     for times, change in enumerate(changes, start=2):
         change()
@@ -103,10 +102,22 @@ def test_two_processes_compile_it_once(compiler, library):
 def test_without_a_compiler(library, folder, monkeypatch, name, looked):
     monkeypatch.setenv("CXX", name)
     monkeypatch.setenv("PATH", "")
-    for call in (lambda: load(library), lambda: host_compiler.is_kept(library)):
-        with pytest.raises(DeviceError) as error:
-            call()
-        assert str(error.value) == f"no C++ compiler was found (looked for {looked})"
+    with pytest.raises(DeviceError) as error:
+        load(library)
+    assert str(error.value) == f"no C++ compiler was found (looked for {looked})"
+    assert not host_compiler.is_kept(library)
+
+
+def test_what_is_kept_needs_no_compiler(compiler, library, monkeypatch):
+    load(library)
+    compiler.becomes("true # another version")
+    assert load(library) == b"made" and compiler.asked == ONCE
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    hindered = library._replace(obstacle="a header is missing")
+    assert host_compiler.is_kept(hindered) and load(hindered) == b"made"
+    hindered.headers[0].write_text("int y;")
+    with pytest.raises(DeviceError, match="a header is missing"):
+        load(hindered)
 
 
 def test_a_compiler_that_fails(compiler, library):

@@ -94,6 +94,21 @@ def test_a_preparation_goes_on_without_it(install, monkeypatch, why):
     assert torch_library.described() == f"2.13.0+cu130, without the launcher: {REASONS[why]}"
 
 
+@pytest.mark.parametrize("lacks", ["compiler", "headers"])
+def test_where_it_is_kept_nothing_is_needed_to_compile_it(install, monkeypatch, lacks):
+    assert torch_library.prepare() == "2.13.0+cu130"
+    if lacks == "compiler":
+        monkeypatch.setenv("CXX", "no-such-compiler")
+    else:
+        headers = torch_library.Path(sysconfig.get_paths()["include"]) / "Python.h"
+        real = torch_library.Path.exists
+        monkeypatch.setattr(torch_library.Path, "exists", lambda path: path != headers and real(path))
+    assert torch_library.prepare() == "2.13.0+cu130"
+    assert torch_library.described() == "2.13.0+cu130, the launcher is compiled"
+    install("2.13.1+cu130")
+    assert "2.13.1+cu130, without the launcher: " in torch_library.described()
+
+
 def test_prepare_compiles_it_for_later_processes(install):
     prepared = preparation.prepare(64, 64, 64, device="sm_90", progress=False)
     assert prepared.pytorch == "2.13.0+cu130" and ", and the launcher for PyTorch 2.13.0+cu130 in" in str(prepared)

@@ -30,7 +30,7 @@ def test_what_the_check_calls_up_to_date(fresh, agree):
 def test_the_check_finds_an_import_that_the_picture_lacks(monkeypatch, capsys):
     assert rooms.main(["--check"]) == 0
     graph = dict(rooms._graph())
-    monkeypatch.setattr(rooms, "_graph", lambda: {**graph, "jit": graph["jit"] | {"strict_json"}})
+    monkeypatch.setattr(rooms, "_graph", lambda: {**graph, "jit": graph["jit"] | {"arguments"}})
     assert rooms.main(["--check"]) == 1
     assert "rooms-light.svg" in capsys.readouterr().err
 

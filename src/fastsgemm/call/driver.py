@@ -11,11 +11,12 @@ from fastsgemm.call.grouped import make_grouped_plan
 from fastsgemm.call.launches import CASES, Launches
 from fastsgemm.call.plan import Launch, Plan
 from fastsgemm.call.product import make_plan
-from fastsgemm.errors import OperandError
-from fastsgemm.geometry import layout
+from fastsgemm.errors import NoNvrtcError, OperandError
+from fastsgemm.geometry import layout, variants
 from fastsgemm.geometry.matrix import Base
 from fastsgemm.geometry.tensor_map import END, TensorMap
 from fastsgemm.jit import kernel
+from fastsgemm.problem import format_problem
 from fastsgemm.request import Request
 
 if TYPE_CHECKING:
@@ -55,7 +56,11 @@ def multiply(
     loaded: LoadedPlan | None = gpu.prepared.get(key)
     if loaded is None:
         plan = make_plan(gpu, request, [meta for _, meta in operands], [address for address, _ in operands])
-        loaded = _keep(gpu, key, plan)
+        try:
+            loaded = _keep(gpu, key, plan)
+        except NoNvrtcError as error:
+            problem = format_problem(variants.problem_of([meta for _, meta in operands[:3]], request.gram))
+            raise NoNvrtcError(f"{problem} with {request.arithmetic}: {error}") from error
     if not loaded.apart(pa, pb, pc, ps):
         checks.overlap(operands, request.output)
     split_a, split_b = split

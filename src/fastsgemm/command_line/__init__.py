@@ -172,6 +172,22 @@ def _prepare(options: argparse.Namespace) -> int:
     return int(options.check and any(report["compiled"] for report in reports))
 
 
+def _pack(options: argparse.Namespace) -> int:
+    from fastsgemm.kernel_package import build  # other commands do not need it
+
+    devices = build.devices_of(options.arch) if options.arch else [device_at(options.device)]
+    asked = [
+        preparation.asked(
+            M, N, K, layout, batch, options.rung, options.precision, options.batch_invariant, options.split,
+            options.symmetric, dtypes, ragged,
+        )
+        for M, N, K, layout, batch, dtypes, ragged in map(preparation.parse, options.size)
+    ]  # fmt: skip
+    built = build.build(devices, options.out, asked, options.source)
+    show(_json(dataclasses.asdict(built)) if options.json else built)
+    return 0
+
+
 def _cache(options: argparse.Namespace) -> int:
     folder = cache.required_folder()
     try:
@@ -249,8 +265,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fastsgemm {__version__}")
     parser.set_defaults(json=False)
     _finish_parser(parser, _overview)
-    commands = parser.add_subparsers(title="commands", metavar="{info,ladder,explain,predict,tune,prepare,bench,cache}")
-    for add in (_add_info, _add_ladder, _add_explain, _add_predict, _add_tune, _add_prepare, _add_bench, _add_cache):
+    names = "{info,ladder,explain,predict,tune,prepare,pack,bench,cache}"
+    commands = parser.add_subparsers(title="commands", metavar=names)
+    adding = (
+        _add_info,
+        _add_ladder,
+        _add_explain,
+        _add_predict,
+        _add_tune,
+        _add_prepare,
+        _add_pack,
+        _add_bench,
+        _add_cache,
+    )
+    for add in adding:
         add(commands)
     return parser
 
@@ -313,6 +341,7 @@ def _add_explain(commands: Any) -> None:
         "--size", action="append", required=True, type=_problem, metavar=WRITTEN, help="the problem; repeatable"
     )
     _add_call_options(parser)
+    _add_device(parser)
     _finish_parser(parser, _explain)
 
 
@@ -368,21 +397,46 @@ def _add_prepare(commands: Any) -> None:
         help="prepare this problem; a number may be a range: 1..8192,4096,4096,NT; repeatable",
     )
     _add_call_options(parser)
-    parser.add_argument(
-        "--split", choices=("A", "B", "AB"), default="", help="operands that were split before, by fastsgemm.split"
-    )
-    parser.add_argument(
-        "--source",
-        choices=preparation.SOURCES,
-        default="",
-        help="what C is in calls that also have out; a bias is a row",
-    )
+    _add_device(parser)
+    _add_operand_options(parser)
     parser.add_argument(
         "--check",
         action="store_true",
-        help="only tell which kernels the cache lacks, without NVRTC; the exit status is 1 if it lacks any",
+        help="only tell which kernels are not stored, without NVRTC; the exit status is 1 if any is not",
     )
     _finish_parser(parser, _prepare)
+
+
+def _add_pack(commands: Any) -> None:
+    parser = commands.add_parser(
+        "pack",
+        help="build a package of compiled kernels, for machines without NVRTC",
+        description="Build a wheel of compiled kernels, on all cores and without a GPU. Installed beside fastsgemm, it "
+        "is where calls find their kernels without NVRTC. Without --size it has the kernels of a census: those that "
+        "95 % of regular random calls find all of theirs in. With --size it has the kernels of these problems alone, "
+        "whose operands are taken to be dense.",
+        epilog=_EPILOG,
+    )
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--arch", help="the architecture, such as sm_90: for all known devices of it")
+    where.add_argument("--device", help="for this device alone")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(),
+        metavar="FOLDER",
+        help="where to write the wheel; default: the current folder",
+    )
+    parser.add_argument(
+        "--size",
+        action="append",
+        default=[],
+        metavar=WRITTEN,
+        help="a problem; a number may be a range: 1..8192,4096,4096,NT; repeatable",
+    )
+    _add_call_options(parser)
+    _add_operand_options(parser)
+    _finish_parser(parser, _pack)
 
 
 def _add_bench(commands: Any) -> None:
@@ -406,7 +460,7 @@ def _finish_parser(parser: argparse.ArgumentParser, command: Callable[[argparse.
 
 
 def _add_call_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a call of `sgemm`, and the device."""
+    """Add the options of a call of `sgemm`."""
     parser.add_argument("--rung", type=_rung, help="the rung; default: the rung that sgemm picks")
     parser.add_argument(
         "--precision",
@@ -418,11 +472,23 @@ def _add_call_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--symmetric", action="store_true", help="the result is symmetric; with NT and TN, B is A transposed"
     )
-    _add_device(parser)
 
 
 def _add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cuda", help="the device; default cuda, the first one in this machine")
+
+
+def _add_operand_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options on the operands of prepared problems."""
+    parser.add_argument(
+        "--split", choices=("A", "B", "AB"), default="", help="operands that were split before, by fastsgemm.split"
+    )
+    parser.add_argument(
+        "--source",
+        choices=preparation.SOURCES,
+        default="",
+        help="what C is in calls that also have out; a bias is a row",
+    )
 
 
 def _add_size(parser: argparse.ArgumentParser, text: str, written: str = WRITTEN) -> None:

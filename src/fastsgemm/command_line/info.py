@@ -17,7 +17,7 @@ from fastsgemm.geometry import variants
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import choose_config
 from fastsgemm.heuristics.database_entries import Record
-from fastsgemm.jit import cache, torch_library
+from fastsgemm.jit import cache, packs, torch_library
 from fastsgemm.problem import Problem, format_problem
 from fastsgemm.rungs import Rung
 
@@ -64,6 +64,7 @@ class Info:
     cache_folder: str | None
     cache_kernels: int
     cache_bytes: int
+    packages: tuple[str, ...]  # of kernels: what each has, for people
     choice: ChoiceRow | None  # the tuning record for the simulated device if `backend` is `sim`, else for the first
     notes: tuple[str, ...]  # one sentence for each missing part
 
@@ -85,6 +86,7 @@ class Info:
                 "kernel cache",
                 f"{self.cache_folder} ({kernels})" if self.cache_folder else "none: there is no home folder",
             ),
+            *(("package", text) for text in self.packages),
             ("host arrays", self._host_arrays()),
         ]
         if self.choice is not None:
@@ -134,6 +136,7 @@ def collect(problem: Problem) -> Info:
         cache_folder=None if (folder := cache.folder()) is None else str(folder),
         cache_kernels=kernels,
         cache_bytes=size,
+        packages=tuple(map(str, packs.installed())),
         choice=choice,
         notes=tuple(dict.fromkeys(notes)),
     )

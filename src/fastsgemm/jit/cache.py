@@ -51,8 +51,8 @@ def read(key: bytes) -> bytes | None:
     except OSError as error:
         _warn(f"cannot be read ({error})")
         return None
-    cubin, digest = entry[:-_DIGEST], entry[-_DIGEST:]
-    if not cubin or _digest(key, cubin) != digest:
+    cubin = opened(key, entry)
+    if cubin is None:
         _warn("holds a damaged entry, which is compiled again")
         return None
     with suppress(OSError):  # the folder may be read-only
@@ -67,7 +67,7 @@ def write(key: bytes, cubin: bytes, required: bool = False) -> None:
         return
     try:
         private_files.make_folder(directory)
-        private_files.replace(directory / _name(key), cubin + _digest(key, cubin))
+        private_files.replace(directory / _name(key), sealed(key, cubin))
         _evict(directory)
     except OSError as error:
         if required:
@@ -138,6 +138,17 @@ def clear() -> None:
 
 def _name(key: bytes) -> str:
     return f"{hashlib.sha256(key).hexdigest()}.cubin"
+
+
+def sealed(key: bytes, cubin: bytes) -> bytes:
+    """Return the content of an entry: the cubin, and the digest of it and its key."""
+    return cubin + _digest(key, cubin)
+
+
+def opened(key: bytes, entry: bytes) -> bytes | None:
+    """Return the cubin of an entry, or None if it is damaged or another key's."""
+    cubin, digest = entry[:-_DIGEST], entry[-_DIGEST:]
+    return cubin if cubin and _digest(key, cubin) == digest else None
 
 
 def _digest(key: bytes, cubin: bytes) -> bytes:

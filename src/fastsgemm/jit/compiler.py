@@ -2,7 +2,7 @@
 
 The key of the cache is the source, its name in messages, the options and the major version of NVRTC, which a driver
 must not be older than. Sources have no includes, so the code depends on nothing else but NVRTC's minor version. What is
-stored needs no NVRTC.
+stored, there or in an installed package of kernels, needs no NVRTC.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 
 from fastsgemm import log
 from fastsgemm.device import nvrtc_lines, nvrtc_version
 from fastsgemm.errors import CompileError, NoNvrtcError
-from fastsgemm.jit import cache
+from fastsgemm.jit import cache, packs
 from fastsgemm.jit.locks import Locks
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Report(Struct, frozen=True):
 
 
 def cubin(source: str, name: str, arch: str, stored: bool = False) -> bytes:
-    """Return the machine code of `source` for `arch` (``"sm_90"``), from the cache or newly compiled.
+    """Return the machine code of `source` for `arch` (``"sm_90"``), as it is stored or newly compiled.
 
     Raises
     ------
@@ -65,13 +65,25 @@ def cubin(source: str, name: str, arch: str, stored: bool = False) -> bytes:
     return _cached(lambda options: compile_program(source, name, options).cubin, source, name, arch, stored)
 
 
-def stored(source: str, name: str, arch: str) -> bytes | None:
-    """Return the machine code that is in the cache, or None. NVRTC is not needed."""
-    return _read_first(_keys(source, name, _options(arch)))
+class Stored(NamedTuple):
+    """Machine code that needs no compiler."""
+
+    code: bytes
+    packed: bool  # in an installed package of kernels, and not in the cache
+
+
+def stored(source: str, name: str, arch: str) -> Stored | None:
+    """Return the machine code that is in the cache or in an installed package, or None. NVRTC is not needed."""
+    return _find(source, name, _options(arch))
+
+
+def pack_key(source: str, name: str, arch: str) -> bytes:
+    """Return the key of machine code in a package of kernels."""
+    return packs.key(source, name, _options(arch))
 
 
 def compiled(source: str, name: str, arch: str) -> bytes:
-    """Return the machine code as `cubin` does, but without the cache."""
+    """Return the machine code as `cubin` does, but newly compiled, and not stored."""
     return compile_program(source, name, _options(arch)).cubin
 
 
@@ -97,25 +109,32 @@ def _cached(make: Callable[[list[str]], bytes], source: str, name: str, arch: st
     options = _options(arch)
     keys = _keys(source, name, options)
     with _locks.of(keys[0]):
-        code = _read_first(keys)
-        if code is not None:
-            log.debug(lambda: f"found {name} for {arch} in the kernel cache")
+        found = _find(source, name, options)
+        if found is not None:
+            code, place = found.code, "an installed package" if found.packed else "the kernel cache"
+            log.debug(lambda: f"found {name} for {arch} in {place}")
         else:
             began = time.monotonic()
             try:
                 code = make(options)
             except NoNvrtcError as error:
                 raise NoNvrtcError(
-                    f"{name} for {arch} is not in the kernel cache {cache.folder()}. {error}; or run "
-                    "`fastsgemm prepare` where NVRTC is, and let FASTSGEMM_CACHE_DIR name the folder that it fills"
+                    f"{name} for {arch} is not in the kernel cache {cache.folder()}, nor in an installed package of "
+                    f"kernels. {error}; or run `fastsgemm prepare` where NVRTC is, and let FASTSGEMM_CACHE_DIR name "
+                    "the folder that it fills, or `fastsgemm pack`, and install the package that it makes"
                 ) from error
             cache.write(keys[0], code, stored)
             log.info(lambda: f"compiled {name} for {arch} in {time.monotonic() - began:.2f} s")
     return code
 
 
-def _read_first(keys: Iterable[bytes]) -> bytes | None:
-    return next((code for key in keys if (code := cache.read(key)) is not None), None)
+def _find(source: str, name: str, options: list[str]) -> Stored | None:
+    """Return what is stored: in the user's cache, else in an installed package."""
+    for key in _keys(source, name, options):
+        if (code := cache.read(key)) is not None:
+            return Stored(code, False)
+    code = packs.read(packs.key(source, name, options))
+    return None if code is None else Stored(code, True)
 
 
 def _keys(source: str, name: str, options: list[str]) -> list[bytes]:

@@ -1,7 +1,7 @@
 """C++ for the host: compiled once by the machine's C++ compiler, and cached beside the kernels.
 
-A library is named by the digest of all that it depends on: its sources, the options, and the compiler's own file. The
-digest of its content is appended, where the loader does not look.
+A library is named by the digest of its sources and the options, and not by the compiler: where it is used, there may
+be none. The digest of its content is appended, where the loader does not look.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Library(NamedTuple):
     headers: tuple[Path, ...]  # ours, which the sources include
     options: tuple[str, ...]  # of the compiler
     links: tuple[str, ...]  # options of the linker
+    obstacle: str = ""  # why it cannot be compiled here, if so
 
 
 def source(name: str) -> Path:
@@ -51,16 +52,18 @@ def source(name: str) -> Path:
 
 
 def is_kept(library: Library) -> bool:
-    """Return whether the cache has a library; raise `DeviceError` without a compiler."""
-    directory, name = cache.folder(), _required_compiler()
+    """Return whether the cache has a library. No compiler is needed."""
+    directory = cache.folder()
     try:
-        return directory is not None and _is_intact(directory / _name(name, library))
+        return directory is not None and _is_intact(directory / _name(library))
     except OSError:
         return False
 
 
-def _required_compiler() -> str:
-    """Return the path of the compiler, or raise `DeviceError`."""
+def required_compiler(library: Library) -> str:
+    """Return the path of the compiler; raise `DeviceError` if there is none, or it cannot compile the library."""
+    if library.obstacle:
+        raise DeviceError(library.obstacle)
     path = compiler()
     if path is None:
         requested = settings.CXX.read()
@@ -78,17 +81,17 @@ def load(library: Library, label: str, use: Callable[[Path], T]) -> T:
     Raises
     ------
     DeviceError
-        There is no compiler.
+        The library is not cached, and there is no compiler, or it cannot compile the library.
     CompileError
         The compiler fails.
     """
-    name = _required_compiler()
     directory = cache.folder()
     if directory is not None:
-        path = directory / _name(name, library)
+        path = directory / _name(library)
         try:
             private_files.make_folder(directory)
             if not _is_intact(path):
+                name = required_compiler(library)
                 from filelock import FileLock
 
                 with FileLock(directory / "host.lock", timeout=_SECONDS):
@@ -101,7 +104,7 @@ def load(library: Library, label: str, use: Callable[[Path], T]) -> T:
             return use(path)
     with tempfile.TemporaryDirectory(prefix="fastsgemm-") as folder:
         path = Path(folder) / "library.so"
-        path.write_bytes(_compiled(name, library, label))
+        path.write_bytes(_compiled(required_compiler(library), library, label))
         return use(path)
 
 
@@ -118,11 +121,8 @@ def _is_intact(path: Path) -> bool:
     return True
 
 
-def _name(compiler: str, library: Library) -> str:
-    path = os.path.realpath(compiler)
-    status = os.stat(path)
-    key = (path, status.st_size, status.st_mtime_ns, library.options, library.links)
-    digest = hashlib.sha256(repr(key).encode())
+def _name(library: Library) -> str:
+    digest = hashlib.sha256(repr((library.options, library.links)).encode())
     for file in (*library.sources, *library.headers):
         digest.update(file.read_bytes())
     return f"{digest.hexdigest()}.so"

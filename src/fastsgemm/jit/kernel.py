@@ -44,9 +44,19 @@ def cubin(spec: KernelSpec, arch: str, stored: bool = False) -> bytes:
     return compiler.cubin(spec.text, spec.name, target(spec.file, arch), stored)
 
 
-def stored(spec: KernelSpec, arch: str) -> bytes | None:
-    """Return the machine code of a kernel that is in the cache, or None."""
+def stored(spec: KernelSpec, arch: str) -> compiler.Stored | None:
+    """Return the machine code of a kernel that is in the cache or in an installed package, or None."""
     return compiler.stored(spec.text, spec.name, target(spec.file, arch))
+
+
+def compiled(spec: KernelSpec, arch: str) -> bytes:
+    """Return the machine code of a kernel, newly compiled and not stored."""
+    return compiler.compiled(spec.text, spec.name, target(spec.file, arch))
+
+
+def pack_key(spec: KernelSpec, arch: str) -> bytes:
+    """Return the key of a kernel in a package of kernels."""
+    return compiler.pack_key(spec.text, spec.name, target(spec.file, arch))
 
 
 def _load(gpu: Gpu, spec: KernelSpec, shared_bytes: int, code: Callable[[], bytes]) -> Kernel:

@@ -62,14 +62,12 @@ def check(pytorch: PyTorch) -> None:
     if not first <= version <= last:
         tested = " to ".join(f"{major}.{minor}" for major, minor in _TESTED)
         raise DeviceError(f"the launcher was tested with PyTorch {tested}, this is {pytorch.version}")
-    headers = _python_headers()
-    if not (headers / "Python.h").exists():
-        raise DeviceError(f"Python.h is not in {headers}; install the headers of Python (Debian: python3-dev)")
 
 
 def library(pytorch: PyTorch) -> Library:
     """Return the inputs of the launcher for this PyTorch."""
-    include = pytorch.folder / "include"
+    include, python = pytorch.folder / "include", Path(sysconfig.get_paths()["include"])
+    missing = f"Python.h is not in {python}; install the headers of Python (Debian: python3-dev)"
     return Library(
         sources=(host_compiler.source("torch_kernels.cpp"), host_compiler.source("torch_python.cpp")),
         headers=(host_compiler.source("torch_launcher.h"), host_compiler.source("launcher.h")),
@@ -79,9 +77,10 @@ def library(pytorch: PyTorch) -> Library:
             f"-DFOR_PYTORCH={pytorch.version}-{pytorch.revision}",
             f"-DFOR_PYTHON={sysconfig.get_config_var('SOABI')}",
             f"-isystem{include}", f"-isystem{include / 'torch' / 'csrc' / 'api' / 'include'}",
-            f"-isystem{_python_headers()}",
+            f"-isystem{python}",
         ),
         links=(f"-L{pytorch.folder / 'lib'}", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"),
+        obstacle="" if (python / "Python.h").exists() else missing,
     )  # fmt: skip
 
 
@@ -117,11 +116,10 @@ def described() -> str | None:
         return f"{pytorch.version}, a build without CUDA"
     try:
         check(pytorch)
-        is_compiled = host_compiler.is_kept(library(pytorch))
+        inputs = library(pytorch)
+        is_compiled = host_compiler.is_kept(inputs)
+        if not is_compiled:
+            host_compiler.required_compiler(inputs)
     except DeviceError as error:
         return f"{pytorch.version}, without the launcher: {error}"
     return f"{pytorch.version}, the launcher is {'compiled' if is_compiled else 'compiled at first use'}"
-
-
-def _python_headers() -> Path:
-    return Path(sysconfig.get_paths()["include"])
