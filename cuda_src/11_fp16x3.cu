@@ -24,6 +24,7 @@
 // bytes. K is split into parts of `part_blocks` blocks of BLOCK_K steps, a multiple of PROMOTE_STAGES. Of
 // several parts, part p is stored to C + p * part_stride, with alpha = 1 and beta = 0.
 #include "device/split_format.cuh"
+#include "device/stretch.cuh"
 #include "device/mbarrier.cuh"
 #include "device/cp_async_bulk.cuh"
 #include "device/promoted_wgmma.cuh"
@@ -100,25 +101,6 @@ using Walk = GroupWalk<BM, BN, GROUP_M>;
 __device__ __forceinline__ int stages_of(int k_blocks) {
     return (k_blocks + PROMOTE_STAGES - 1) / PROMOTE_STAGES;
 }
-
-// The lines of a tile in one block of k, which are one stretch of memory, and then in the next.
-template <int ONE>
-struct Stretch {
-    static constexpr int LINE = LINE_BYTES<ONE> / 2;  // FP16 numbers
-
-    const unsigned short *from;
-    long long step;  // FP16 numbers from a block of k to the next
-    unsigned bytes;
-
-    // Lines past the end are not copied. What the stage holds in their place, be it NaN, takes part only in
-    // sums of rows or columns past the end of C.
-    template <class Number>
-    __device__ __forceinline__ Stretch(const unsigned short *pairs, int lines, int block, Number first,
-                                       int most)
-        : from(pairs + (static_cast<long long>(block) * lines + first) * LINE),
-          step(static_cast<long long>(lines) * LINE),
-          bytes(min(most, int(lines - first)) * LINE_BYTES<ONE>) {}
-};
 
 // Copy what a tile needs, stage after stage. By one thread, or by a warp of which one does.
 template <bool BY_WARP>
