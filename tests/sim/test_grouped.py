@@ -274,7 +274,7 @@ def test_long_sums_have_several_chains():
 
 
 @pytest.mark.parametrize("halves", [(), (0,), (0, 1)], ids=["float32", "A of 16 bits", "both"])
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=17)
 @pytest.mark.parametrize("depth", [60, 2100])
 @pytest.mark.parametrize("layout", ["NNN", "TTT", "NTT"])
 @pytest.mark.parametrize("kind", KINDS)

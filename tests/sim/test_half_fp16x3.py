@@ -363,6 +363,7 @@ def test_integers_are_exact_as_they_lie(kind, stages):
         np.testing.assert_array_equal(C, as_float32(A) @ as_float32(B).T)
 
 
+@pytest.mark.slow
 def test_a_persistent_block_goes_on_with_its_next_tile():
     """One multiprocessor computes all tiles: the stages of the next are on their way while one is stored."""
     machine = rung_11.machine("sm_90", multiprocessors=1)

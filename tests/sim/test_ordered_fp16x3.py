@@ -37,7 +37,7 @@ def same(found, expected):
     np.testing.assert_array_equal(found.view(np.uint32), np.ascontiguousarray(expected).view(np.uint32))
 
 
-@pytest.mark.sampled(every=15)
+@pytest.mark.sampled(every=16)
 @pytest.mark.parametrize("device", ["NVIDIA H200", "NVIDIA A100-SXM4-40GB"], indirect=True)
 @pytest.mark.parametrize("K", [40, 260])
 @pytest.mark.parametrize(("of_a", "of_b"), [("f32", "f32"), ("f16", "f16"), ("f16", "f32"), ("f32", "f16")])
