@@ -210,7 +210,7 @@ def _call(a: Matrix, b: Matrix, c: Matrix, source: Matrix | None, groups: int) -
     """Return how rung 9 is called for the groups as a batch, in which what is divided is the same for all."""
     each_a, each_b, each_c = (_of_each_group(x, groups) for x in (a, b, c))
     return variants.call_for(
-        each_a.operand.cast, each_b.operand.cast, each_c.operand, extents=(groups,),
+        each_a.operand, each_b.operand, each_c.operand, extents=(groups,),
         source=None if source is None else _of_each_group(source, groups),
     )  # fmt: skip
 
@@ -247,8 +247,9 @@ def _add_launch(
 
 
 def _of_each_group(x: Matrix, groups: int) -> Matrix:
-    """Return the matrix of each group; what is divided into groups is the same for all."""
-    return x if len(x.shape) == 3 else x.as_strided((groups, *x.shape), (0, *x.strides))
+    """Return the matrix of each group as float32, as rung 9 reads it; what is divided is the same for all."""
+    shape, strides = (x.shape, x.strides) if len(x.shape) == 3 else ((groups, *x.shape), (0, *x.strides))
+    return Matrix(x.address, shape, strides, x.misalignment, x.name)
 
 
 def _variant(traits: DeviceTraits, call: Call, choice: Choice, ragged: Ragged) -> Variant:
