@@ -104,10 +104,10 @@ def test_one_size_needs_no_offsets():
         grouped_mm(A, B[:2])
 
 
-def test_tensor_cores_are_used_where_they_are_quicker(kind, monkeypatch):
+def test_precision_fp16x3_has_the_ieee_kernel_where_that_is_quicker(kind, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
     A, B, _ = drawn(kind)
-    result = grouped_mm(A, B, ENDS, precision="fp16x3")  # not of such few rows
+    result = grouped_mm(A, B, ENDS, precision="fp16x3")
     assert (groups_of(kind, result) == groups_of(kind, grouped_mm(A, B, ENDS))).all()
 
 
