@@ -21,7 +21,7 @@ from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import GroupedBatch
 from fastsgemm.geometry.layout import Meta
-from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.geometry.matrix import Address, Base, Matrix, operand_of
 from fastsgemm.geometry.variants import Call, Variant
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import check_grouped, choose_grouped
@@ -59,6 +59,14 @@ def result_shape(a: Sequence[int], b: Sequence[int], groups: int) -> tuple[Ragge
         raise ShapeError(f"extents and the number of groups must be at most {MAX_EXTENT}, got {largest}: {shown}")
     result = (a[-2], b[-1])
     return ragged, (groups, *result) if ragged is Ragged.K else result
+
+
+def problem_of(metas: Sequence[Meta], groups: int) -> Problem:
+    """Return the problem of groups of an A and a B as they lie, or as their copies do."""
+    ragged, _ = result_shape(metas[0].shape, metas[1].shape, groups)
+    a, b = map(operand_of, metas[:2])
+    layout = "NT"[a.how.trans] + "NT"[b.how.trans]
+    return Problem(a.shape[0], b.shape[1], a.shape[1], layout, groups, dtypes=Dtypes(a.dtype, b.dtype), ragged=ragged)
 
 
 def make_grouped_plan(
