@@ -114,6 +114,7 @@ __device__ __forceinline__ void copy_tile(Stretch<ONE_A> a, Stretch<ONE_B> b, Ri
             cp_async_bulk(data, a.from, a.bytes, full);
             cp_async_bulk(data + STAGE_A, b.from, b.bytes, full);
         }
+        if (BY_WARP) __syncwarp();  // a lane that lags by rounds would wait for a phase that never comes
         a.from += a.step, b.from += b.step;
         ring.next();
     }

@@ -10,6 +10,7 @@ from fastsgemm.errors import (
     DeviceError,
     DeviceMismatchError,
     DTypeError,
+    NoNvrtcError,
     OperandError,
     OverlapError,
     PrecisionError,
@@ -18,6 +19,7 @@ from fastsgemm.errors import (
     ShapeError,
     StreamError,
 )
+from fastsgemm.jit import compiler
 
 ENDS = np.array([3, 3, 10], np.int32)
 SHAPES = {  # of A, B and the result, of 12 rows, steps or columns
@@ -104,10 +106,10 @@ def test_one_size_needs_no_offsets():
         grouped_mm(A, B[:2])
 
 
-def test_tensor_cores_are_used_where_they_are_quicker(kind, monkeypatch):
+def test_precision_fp16x3_has_the_ieee_kernel_where_that_is_quicker(kind, monkeypatch):
     monkeypatch.setenv("FASTSGEMM_DEVICE", "sim")
     A, B, _ = drawn(kind)
-    result = grouped_mm(A, B, ENDS, precision="fp16x3")  # not of such few rows
+    result = grouped_mm(A, B, ENDS, precision="fp16x3")
     assert (groups_of(kind, result) == groups_of(kind, grouped_mm(A, B, ENDS))).all()
 
 
@@ -220,6 +222,19 @@ class TestOnADevice:
         assert len(device.prepared) == plans
         grouped_mm(A, B, others, C=C, batch_invariant=True)
         assert len(device.prepared) == plans + 1
+
+    @pytest.mark.parametrize(("how", "said"), [({}, "'ieee'"), ({"batch_invariant": True}, "'ieee', batch-")])
+    def test_a_kernel_that_cannot_be_compiled_names_the_problem(self, device, on_device, kind, monkeypatch, how, said):
+        def missing(*_):
+            raise NoNvrtcError("fastsgemm_pipelined is not stored")
+
+        monkeypatch.setattr(compiler, "cubin", missing)
+        A, B, C, ends = self.operands(on_device, kind)
+        with pytest.raises(NoNvrtcError) as caught:
+            grouped_mm(A, B, ends, C=C, **how)
+        problem = {"rows": "12,5,4,m3", "k": "6,5,12,k3", "columns": "6,12,4,n3"}[kind]
+        assert str(caught.value).startswith(f"{problem} with precision {said}")
+        assert str(caught.value).endswith(": fastsgemm_pipelined is not stored")
 
     def test_a_stream_of_its_own(self, device, on_device):
         A, B, C, ends = self.operands(on_device, "rows")

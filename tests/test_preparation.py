@@ -222,6 +222,11 @@ def test_what_cannot_be_prepared_is_refused(arguments, error, message):
         ),
         ({"ragged": "M", "rung": "warptiled"}, ConfigError, "groups are computed by rung 9 pipelined, got 8 warptiled"),
         ({"ragged": "M", "source": "row"}, ArgumentError, "groups have no source but a matrix, got 'row'"),
+        (
+            {"ragged": "M", "precision": "fp16x3", "split": "B"},
+            ArgumentError,
+            "groups take no operands that were split before, got 'B'",
+        ),
         ({"ragged": "M", "symmetric": True}, ShapeError, "groups have no symmetric results"),
     ],
     ids=str,

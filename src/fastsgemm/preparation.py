@@ -242,6 +242,8 @@ def asked(
     request = resolve(rung, None, precision, batch_invariant)
     request = of_call(request, _split(split, request.precision))
     types, divided = dtypes_of(dtypes), ragged_of(ragged)
+    if divided and split:
+        raise ArgumentError(f"groups take no operands that were split before, got {split!r}")
     return request, [
         checked(replace(problem, dtypes=types, ragged=divided))
         for problem in _problems(M, N, K, layout, batch, symmetric)

@@ -11,11 +11,15 @@ from fastsgemm.geometry.fp16x3 import (
     LINE_BYTES,
     PAD_K,
     SPARSE,
+    SWIZZLED_LINES,
+    WORKSPACE,
     fault_of_mixed,
+    most_grouped_rows,
     orientations,
     panels,
     ring,
     split_arrays,
+    takes_groups,
     tiling,
 )
 from fastsgemm.jit import source
@@ -31,8 +35,8 @@ def test_the_kernels_have_the_same_format():
     """The numbers in split_format.cuh, and the bytes that its structures take."""
     text = source.plain("column_maxima.cu")  # which includes it
     stated = {name: int(value) for name, value in re.findall(r"constexpr int (\w+) = (\d+);", text)}
-    format_ = (BLOCK_K, PAD_K, LINE_BYTES // 2, SPARSE)
-    assert tuple(stated[name] for name in ("BLOCK_K", "PAD_K", "LINE_HALVES", "SPARSE")) == format_
+    format_ = (BLOCK_K, PAD_K, LINE_BYTES // 2, SPARSE, SWIZZLED_LINES)
+    assert tuple(stated[name] for name in ("BLOCK_K", "PAD_K", "LINE_HALVES", "SPARSE", "SWIZZLED_LINES")) == format_
     assert "struct alignas(8) Line {" in text
     for K in (1, PAD_K):
         one = split_arrays(256, K)  # arrays that need no padding
@@ -101,3 +105,14 @@ def test_a_config_is_launched_both_ways_unless_its_tile_is_a_square():
     assert [*orientations(Fp16x3Config(128, 128), FLOAT32)] == [False]
     mixed = [Dtypes(DType.F32, DType.BF16), Dtypes(DType.BF16, DType.F32)]
     assert [[*orientations(F16DirectConfig(), dtypes)] for dtypes in mixed] == [[False], [True]]
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+def test_so_few_lines_of_groups_are_taken_that_the_kernels_number_them_by_32_bits(dtype):
+    """The rows of all tiles, too, as if they lay one below the other."""
+    dtypes = Dtypes(dtype, dtype)
+    most = WORKSPACE * 2**20 // split_arrays(2**20, 1, dtype).end  # of the shortest
+    assert takes_groups(most - 64, 1, 1, 1, dtypes) and not takes_groups(most, 1, 1, 1, dtypes)
+    assert takes_groups(1, most - 64, 1, 1, dtypes) and not takes_groups(1, most, 1, 1, dtypes)
+    assert takes_groups(1, 1, 1, 65535, dtypes) and not takes_groups(1, 1, 1, 65536, dtypes)
+    assert all(SPARSE * most < 2**31 > most_grouped_rows(config, most, 65535) * config.BM for config in TILES)

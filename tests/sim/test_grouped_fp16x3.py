@@ -132,9 +132,21 @@ def test_columns_are_the_rows_of_the_transposed_product(kernel):
     same_bits(np.ascontiguousarray(turned.T), C)
 
 
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("apart", [1, 2, 4])
+def test_matrices_of_b_any_number_of_elements_apart(kernel, apart):
+    A, B, C = drawn("NN", 5, columns=40)  # with matrices beside each other, each row of B is aligned
+    wide = np.full((5, B[0].size + apart), np.nan, np.float32)
+    strided = wide[:, :-apart].reshape(B.shape)
+    strided[...] = B
+    assert np.shares_memory(strided, wide)
+    check(kernel, A, strided, C, OFFSETS["uneven"])
+
+
+@pytest.mark.parametrize("types", [(np.float32, np.float32), (np.float16, np.float32)], ids=str)
 @pytest.mark.parametrize("beta", [0.0, 2.0])
-def test_with_an_alpha_of_0_only_c_is_read_and_only_rows_of_groups_are_written(kernel, beta):
-    A, B, C = (np.full_like(x, np.nan) for x in drawn("NN", 5))
+def test_with_an_alpha_of_0_only_c_is_read_and_only_rows_of_groups_are_written(kernel, beta, types):
+    A, B, C = (np.full_like(x, np.nan) for x in drawn("NN", 5, types))
     C[...] = 3
     [(launch, _)] = grouped_mm(A, B, np.array(OFFSETS["uneven"]), 0.0, beta, C, None, kernel[0], REQUEST)
     assert launch.kernel.file == "09_pipelined.cu"

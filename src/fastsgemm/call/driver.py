@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastsgemm.call import checks, workspace
 from fastsgemm.call.arrays import View
-from fastsgemm.call.grouped import make_grouped_plan
+from fastsgemm.call.grouped import make_grouped_plan, problem_of
 from fastsgemm.call.launches import CASES, Launches
 from fastsgemm.call.plan import Launch, Plan
 from fastsgemm.call.product import make_plan
@@ -16,7 +17,7 @@ from fastsgemm.geometry import layout, variants
 from fastsgemm.geometry.matrix import Base
 from fastsgemm.geometry.tensor_map import END, TensorMap
 from fastsgemm.jit import kernel
-from fastsgemm.problem import format_problem
+from fastsgemm.problem import Problem, format_problem
 from fastsgemm.request import Request
 
 if TYPE_CHECKING:
@@ -56,11 +57,8 @@ def multiply(
     loaded: LoadedPlan | None = gpu.prepared.get(key)
     if loaded is None:
         plan = make_plan(gpu, request, [meta for _, meta in operands], [address for address, _ in operands])
-        try:
-            loaded = _keep(gpu, key, plan)
-        except NoNvrtcError as error:
-            problem = format_problem(variants.problem_of([meta for _, meta in operands[:3]], request.gram))
-            raise NoNvrtcError(f"{problem} with {request.arithmetic}: {error}") from error
+        metas = [meta for _, meta in operands[:3]]
+        loaded = _keep(gpu, key, plan, request, partial(variants.problem_of, metas, request.gram))
     if not loaded.apart(pa, pb, pc, ps):
         checks.overlap(operands, request.output)
     split_a, split_b = split
@@ -77,7 +75,8 @@ def multiply_groups(
     key = ("grouped", request, metas, ends, *[address & 15 for address in addresses])
     loaded: LoadedPlan | None = gpu.prepared.get(key)
     if loaded is None:
-        loaded = _keep(gpu, key, make_grouped_plan(gpu, request, metas, ends, addresses))
+        plan = make_grouped_plan(gpu, request, metas, ends, addresses)
+        loaded = _keep(gpu, key, plan, request, partial(problem_of, metas, ends.shape[0]))
     a, b, c, *source = addresses
     of_source = source[0] if source else 0
     if not loaded.apart(a, b, c, of_source):
@@ -90,8 +89,14 @@ def multiply_groups(
     return loaded
 
 
-def _keep(gpu: Gpu, key: tuple[Any, ...], plan: Plan) -> LoadedPlan:
-    loaded = LoadedPlan(gpu, plan)
+def _keep(
+    gpu: Gpu, key: tuple[Any, ...], plan: Plan, request: Request, problem: Callable[[], Problem]
+) -> LoadedPlan:  # fmt: skip
+    """Load a plan, and keep it for later calls; `problem` returns what it computes, for a message."""
+    try:
+        loaded = LoadedPlan(gpu, plan)
+    except NoNvrtcError as error:
+        raise NoNvrtcError(f"{format_problem(problem())} with {request.arithmetic}: {error}") from error
     if len(gpu.prepared) >= _MOST_LOADED:
         gpu.forget_problems()
     gpu.prepared[key] = loaded

@@ -21,7 +21,7 @@ from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import GroupedBatch
 from fastsgemm.geometry.layout import Meta
-from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.geometry.matrix import Address, Base, Matrix, operand_of
 from fastsgemm.geometry.variants import Call, Variant
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import check_grouped, choose_grouped
@@ -59,6 +59,14 @@ def result_shape(a: Sequence[int], b: Sequence[int], groups: int) -> tuple[Ragge
         raise ShapeError(f"extents and the number of groups must be at most {MAX_EXTENT}, got {largest}: {shown}")
     result = (a[-2], b[-1])
     return ragged, (groups, *result) if ragged is Ragged.K else result
+
+
+def problem_of(metas: Sequence[Meta], groups: int) -> Problem:
+    """Return the problem of groups of an A and a B as they lie, or as their copies do."""
+    ragged, _ = result_shape(metas[0].shape, metas[1].shape, groups)
+    a, b = map(operand_of, metas[:2])
+    layout = "NT"[a.how.trans] + "NT"[b.how.trans]
+    return Problem(a.shape[0], b.shape[1], a.shape[1], layout, groups, dtypes=Dtypes(a.dtype, b.dtype), ragged=ragged)
 
 
 def make_grouped_plan(
@@ -210,7 +218,7 @@ def _call(a: Matrix, b: Matrix, c: Matrix, source: Matrix | None, groups: int) -
     """Return how rung 9 is called for the groups as a batch, in which what is divided is the same for all."""
     each_a, each_b, each_c = (_of_each_group(x, groups) for x in (a, b, c))
     return variants.call_for(
-        each_a.operand.cast, each_b.operand.cast, each_c.operand, extents=(groups,),
+        each_a.operand, each_b.operand, each_c.operand, extents=(groups,),
         source=None if source is None else _of_each_group(source, groups),
     )  # fmt: skip
 
@@ -247,8 +255,9 @@ def _add_launch(
 
 
 def _of_each_group(x: Matrix, groups: int) -> Matrix:
-    """Return the matrix of each group; what is divided into groups is the same for all."""
-    return x if len(x.shape) == 3 else x.as_strided((groups, *x.shape), (0, *x.strides))
+    """Return the matrix of each group as float32, as rung 9 reads it; what is divided is the same for all."""
+    shape, strides = (x.shape, x.strides) if len(x.shape) == 3 else ((groups, *x.shape), (0, *x.strides))
+    return Matrix(x.address, shape, strides, x.misalignment, x.name)
 
 
 def _variant(traits: DeviceTraits, call: Call, choice: Choice, ragged: Ragged) -> Variant:

@@ -123,7 +123,7 @@ def add_split_batch(draft: Draft, matrices: Matrix, target: Pairs) -> None:
     """
     traits, (count, lines, K), stored = draft.traits, matrices.shape, matrices.stored
     assert stored is not None  # packed else
-    vec = math.gcd(line_vector(stored.ld, matrices.misalignment, matrices.item), *matrices.steps)
+    vec = line_vector(math.gcd(stored.ld, *matrices.steps), matrices.misalignment, matrices.item)
     side = Side(stored.trans, vec, lines, matrices.dtype)
     launch = splitting.split_launch(
         [side], K, splitting.has_clusters(traits.arch), traits.multiprocessors, traits.shared_limit, count

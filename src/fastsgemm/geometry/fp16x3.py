@@ -16,7 +16,7 @@ from fastsgemm.config import F16DirectConfig, Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry.grid import triangle_tiles
 from fastsgemm.geometry.matrix import Operand
 from fastsgemm.geometry.tensor_map import MOST_STRIDE, PERIOD, UNIT
-from fastsgemm.problem import MAX_EXTENT, MAX_GRID, DType, Dtypes, Sym
+from fastsgemm.problem import MAX_GRID, DType, Dtypes, Sym
 
 BLOCK_K = 32  # steps of k in the 128 bytes of a line
 PAD_K = 64  # in memory K is filled up with zeros to a multiple of it
@@ -50,7 +50,6 @@ WORKSPACE = 4 << 30
 # Lines: panels begin at multiples of it. These are whole tiles of every config, since all BM and BN divide 128, and
 # multiples of 16 bytes where lines are strided. A panel has at least as many lines, whatever K is.
 _PANEL = 768
-_MOST_ROWS = 128  # of a tile
 
 
 SplitConfig = Fp16x3Config | Fp16x3MmaConfig  # of a product of split operands
@@ -276,8 +275,9 @@ def grouped_tiling(
 
 
 def takes_groups(rows: int, columns: int, K: int, groups: int, dtypes: Dtypes) -> bool:
-    """Return whether groups of rows are computed by one launch: their operands are split whole."""
-    lines = grouped_lines(columns, groups)
-    split = split_arrays(rows, K, dtypes.a).end + split_arrays(lines, K, dtypes.b).end
-    numbers = rows + _MOST_ROWS * groups  # rows of tiles, as if they all lay one below the other
-    return split <= WORKSPACE and groups <= MAX_GRID and max(numbers, lines) <= MAX_EXTENT
+    """Return whether groups of rows are computed by one launch: their operands are split whole.
+
+    So few lines fit that the kernels can number them, and the rows of all tiles, by 32 bits.
+    """
+    split_b = split_arrays(grouped_lines(columns, groups), K, dtypes.b)
+    return split_arrays(rows, K, dtypes.a).end + split_b.end <= WORKSPACE and groups <= MAX_GRID
