@@ -7,9 +7,9 @@ from fastsgemm import grouped_mm, sgemm
 from fastsgemm.call import arrays
 from fastsgemm.errors import (
     ArgumentError,
-    DeviceError,
     DeviceMismatchError,
     DTypeError,
+    NoDriverError,
     NoNvrtcError,
     OperandError,
     OverlapError,
@@ -152,7 +152,7 @@ WRONG = {
         "needs precision 'ieee' for groups",
     ),
     "order": (
-        lambda A, B, C: grouped_mm(A, B, ENDS, batch_invariant=True), DeviceError, "set FASTSGEMM_DEVICE=sim"
+        lambda A, B, C: grouped_mm(A, B, ENDS, batch_invariant=True), NoDriverError, "set FASTSGEMM_DEVICE=sim"
     ),
     "C": (lambda A, B, C: grouped_mm(A, B, ENDS, C=C[1:]), ShapeError, r"C must have shape \(12, 5\), got \(11, 5\)"),
     "out": (lambda A, B, C: grouped_mm(A, B, ENDS, out=C[1:]), ShapeError, "out must have shape"),
@@ -268,6 +268,61 @@ class TestOnADevice:
         with pytest.raises(DTypeError, match="B must be float32, got float16"):
             grouped_mm(A, on_device(B.values.astype(np.float16)), ends, C=C)
         assert device.launched == []
+
+
+def test_without_a_device_numpy_multiplies_with_a_warning(no_driver, kind):
+    A, B, C = drawn(kind)
+    expected = product(kind, A, B, 1.0, 0.0, None, C)
+    with pytest.warns(RuntimeWarning, match="no NVIDIA GPU"):
+        grouped_mm(A, B, ENDS, C=C)
+    close(C, expected)
+
+
+class TestHostArraysThroughADevice:
+    """As `sgemm` does it; NumPy would be a silent fallback."""
+
+    @pytest.fixture(autouse=True)
+    def through_the_device(self, device, monkeypatch):
+        monkeypatch.setattr("fastsgemm.device.host_backend", lambda: "cuda")
+        yield
+        assert [handle for handle, _ in device.launched] == [device.copying] * len(device.launched) != []
+        assert device.leaks == [] and device.kept == []
+
+    @pytest.mark.parametrize("order", ["C", "F"])
+    @pytest.mark.parametrize("beta", [0.0, 0.5])
+    def test_c_is_updated_in_place_and_what_is_past_the_last_group_stays(self, kind, beta, order):
+        A, B, C = (np.asarray(x, order=order) for x in drawn(kind))
+        expected = product(kind, A, B, 2.0, beta, C, C)
+        assert grouped_mm(A, B, ENDS, 2.0, C, beta) is C
+        close(C, expected)
+
+    def test_a_part_of_a_larger_result(self, kind):
+        A, B, C = drawn(kind)
+        memory = np.stack([C, C + 1], -1)
+        expected = product(kind, A, B, 1.0, 0.5, C, C)
+        grouped_mm(A, B, ENDS, 1.0, memory[..., 0], 0.5)
+        close(memory[..., 0], expected)
+        assert (memory[..., 1] == C + 1).all()
+
+    def test_a_source_beside_the_result(self, kind):
+        A, B, C = drawn(kind)
+        before, out = C.copy(), np.full(C.shape, 9, np.float32)
+        expected = product(kind, A, B, 2.0, 0.5, C, out)
+        assert grouped_mm(A, B, ENDS, 2.0, C, 0.5, out=out) is out
+        close(out, expected)
+        assert (before == C).all()
+
+    def test_a_new_result_of_16_bit_operands_and_one_order(self, kind):
+        A, B, _ = (x.astype(np.float16) for x in drawn(kind))
+        for options in ({"precision": "ieee"}, {"batch_invariant": True}):
+            result = grouped_mm(A, B, ENDS, **options)
+            assert type(result) is np.ndarray and result.dtype == np.float32
+            close(groups_of(kind, result), groups_of(kind, product(kind, A, B)))
+
+    def test_all_64_bits_of_offsets_count(self, kind):
+        A, B, _ = drawn(kind)
+        as_if, given = np.array([5, 5, 12], np.int32), np.array([5, -(2**40), 2**32 + 7], np.int64)
+        close(grouped_mm(A, B, given), grouped_mm(A, B, as_if))
 
 
 class TestTensors:

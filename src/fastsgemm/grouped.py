@@ -89,8 +89,7 @@ def grouped_mm(
         itself; the operands are on different devices; an array cannot be read or written as given; beta != 0 without C,
         or beta = 0 with both C and `out`; the precision is unknown, or "fp16x3" with `batch_invariant`.
     DeviceError
-        A subclass of RuntimeError. See `sgemm`; or `batch_invariant` is asked for of host arrays without a simulated
-        device.
+        A subclass of RuntimeError. See `sgemm`.
 
     Notes
     -----
@@ -105,7 +104,8 @@ def grouped_mm(
     11. So results do not depend on how the groups divide T, except that with ragged k each group sums its own steps. A
     CUDA graph can be replayed with other offsets. With `batch_invariant` results do not depend on T and G either.
 
-    **Host arrays** are multiplied by NumPy, group by group, or on a simulated device with ``FASTSGEMM_DEVICE=sim``.
+    **Host arrays** are copied to the first GPU and back, as by `sgemm`; without a GPU NumPy multiplies them, group by
+    group. Set ``FASTSGEMM_DEVICE=sim`` to use a simulated device.
 
     **Gradients** of PyTorch's tensors have every order, and are products of groups, too: of rows, zero past the last
     offset, and of k. Tensors that require grad, and code that ``torch.compile`` traces, become
@@ -226,7 +226,7 @@ def _place(ordinal: int) -> str:
 
 
 def _on_host(request: Request, A: Any, B: Any, offsets: Any, alpha: float, C: Any, beta: float, out: Any) -> Any:
-    """Compute it for arrays in host memory, by NumPy or on the simulated device."""
+    """Compute it for arrays in host memory."""
     output, target = request.output, C if out is None else out
     library = arrays.library(A if target is None else target)
     a, b = host.read(A, "A"), host.read(B, "B")

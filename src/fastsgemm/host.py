@@ -1,4 +1,4 @@
-"""`sgemm` for host arrays: on the first device, with NumPy's BLAS, or on a simulated device."""
+"""Products of host arrays: on the first device, with NumPy's BLAS, or on a simulated device."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from fastsgemm import device, settings
 from fastsgemm.call import arrays, checks
 from fastsgemm.call.arrays import HOST, DeviceArray, View
-from fastsgemm.call.driver import multiply
-from fastsgemm.errors import DeviceError, NoDriverError
+from fastsgemm.call.driver import multiply, multiply_groups
+from fastsgemm.errors import NoDriverError
 from fastsgemm.geometry import layout
 from fastsgemm.geometry.layout import same_elements
-from fastsgemm.problem import DType, Ragged, Sym
+from fastsgemm.problem import MAX_EXTENT, DType, Ragged, Sym
 from fastsgemm.progress import say, warn
 from fastsgemm.request import Request
 from fastsgemm.tuning import first_use
@@ -191,20 +191,19 @@ def grouped_mm(
     request: Request, ragged: Ragged, a: np.ndarray, b: np.ndarray, ends: np.ndarray, alpha: float, beta: float,
     written: np.ndarray, source: np.ndarray | None = None,
 ) -> None:  # fmt: skip
-    """Write the products of groups, of checked host arrays, by NumPy or on the simulated device.
+    """Write the products of groups, of checked host arrays.
 
     beta multiplies the source or, without one, what was there before; see `fastsgemm.grouped_mm`.
     """
-    if device.host_backend() == "sim":
+    backend = _checked_backend(request, None)
+    if backend == "cuda":
+        _groups_through_device(request, ragged, a, b, ends, alpha, beta, written, source)
+        return
+    if backend == "sim":
         from fastsgemm.sim import grouped
 
         grouped.grouped_mm(a, b, ends, alpha, beta, written, source, request=request)
         return
-    if request.batch_invariant:
-        raise DeviceError(
-            "batch_invariant=True asks for a kernel, and NumPy multiplies groups of host arrays: pass arrays on a "
-            "device, or set FASTSGEMM_DEVICE=sim to simulate one"
-        )
     a, b = as_float32(a), as_float32(b)
     extent, begin = b.shape[1] if ragged is Ragged.COLUMNS else a.shape[0 if ragged is Ragged.ROWS else 1], 0
     for group, offset in enumerate(ends):
@@ -243,13 +242,43 @@ def _through_device(request: Request, a: np.ndarray, b: np.ndarray, c: np.ndarra
             if x is b and _is_gram(a, b):
                 views.append(_transposed(views[0]))
                 continue
-            lines, flipped = _lines(x)
-            array = stack.enter_context(closing(DeviceArray(lines.shape, gpu, handle, _dtype(x))))
-            if is_read and lines.size:
-                array.upload(lines)
-            views.append(_flip(array.view) if flipped else array.view)
+            array, view = _placed(stack, gpu, x, is_read)
+            views.append(view)
         multiply(gpu, handle, request, views, alpha, beta)
         _download(array, c)
+
+
+def _groups_through_device(
+    request: Request, ragged: Ragged, a: np.ndarray, b: np.ndarray, ends: np.ndarray, alpha: float, beta: float,
+    c: np.ndarray, source: np.ndarray | None,
+) -> None:  # fmt: skip
+    gpu = first_use.open_device(0)
+    handle = gpu.copying  # see `_through_device`
+    # As a kernel counts them, which reads the low half of 64 bits.
+    offsets = np.clip(ends, 0, MAX_EXTENT).astype(np.int32).view(np.float32)
+    reads_c = ragged is not Ragged.K or (bool(beta) and source is None)  # what is in no group is downloaded unchanged
+    with device.current(gpu), device.relaxed_capture(), ExitStack() as stack:
+        (_, of_ends), (_, of_a), (_, of_b), (array, of_c) = (
+            _placed(stack, gpu, x, is_read)
+            for x, is_read in ((offsets, True), (a, bool(alpha)), (b, bool(alpha)), (c, reads_c))
+        )
+        views = [of_a, of_b, of_c]
+        if source is not None:
+            views.append(_placed(stack, gpu, source, bool(beta))[1])
+        multiply_groups(gpu, handle, request, views, of_ends, alpha, beta)
+        _download(array, c)
+
+
+def _placed(stack: ExitStack, gpu: device.Gpu, x: np.ndarray, is_read: bool) -> tuple[DeviceArray, View]:
+    """Return a device array of the size of a host array until the stack is closed, and its view of the same shape.
+
+    It has the values of the host array if these are read.
+    """
+    lines, flipped = _lines(x)
+    array = stack.enter_context(closing(DeviceArray(lines.shape, gpu, gpu.copying, _dtype(x))))
+    if is_read and lines.size:
+        array.upload(lines)
+    return array, _flip(array.view) if flipped else array.view
 
 
 def _lines(x: np.ndarray) -> tuple[np.ndarray, bool]:

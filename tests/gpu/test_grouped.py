@@ -68,6 +68,17 @@ def check(found, right):
     assert ((found.double() - result).abs() <= 1e-6 * size + 1e-30).all()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_host_arrays_have_the_bits_of_the_device(torch, kind):
+    random = np.random.default_rng(5)
+    A, B, C = (random.standard_normal(shape, dtype=np.float32) for shape in shapes(kind, 7, 1000, 257, 129))
+    ends = uneven(7, 1000, 5)
+    a, b, c, offsets = (torch.tensor(x, device="cuda") for x in (A, B, C, ends))
+    grouped_mm(a, b, offsets, 1.5, c, -0.5, batch_invariant=True)
+    assert grouped_mm(A, B, ends, 1.5, C, -0.5, batch_invariant=True) is C
+    assert (c.cpu().numpy() == C).all()
+
+
 @pytest.mark.parametrize("layout", map("".join, itertools.product("NT", repeat=3)))
 @pytest.mark.parametrize("name", SIZES)
 @pytest.mark.parametrize("kind", KINDS)

@@ -157,6 +157,13 @@ class TestGroups:
             lowered(function, *operands)
         assert [line.reason for line in on.report().lines if line.problem.startswith("ragged")] == [reason]
 
+    def test_symbolic_shapes_are_passed_on(self):
+        (tokens,) = jax.export.symbolic_shape("tokens")
+        operands = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((tokens, 4), EXPERTS.shape)]
+        with fastsgemm.jax.enabled() as on:
+            jax.export.export(jax.jit(lambda a, b: of_groups(a, b, SIZES)), platforms=["cuda"])(*operands)
+        assert [line.reason for line in on.report().lines] == ["symbolic shapes"]
+
     def test_the_order_on_tensor_cores_is_left_to_xla(self):
         with fastsgemm.jax.enabled(batch_invariant=True):
             assert replaced(of_groups, TOKENS, EXPERTS, SIZES) == 1

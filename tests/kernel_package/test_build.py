@@ -129,6 +129,14 @@ def test_what_cannot_be_built_is_one_line(given, said, capsys):
     assert capsys.readouterr().err.startswith(f"fastsgemm: {said}")
 
 
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_compiled(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(kernel, "compiled", lambda *_: pytest.fail("compiled"))
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below", "/proc/new"):
+        assert main(["pack", "--arch", "sm_90", "--size", "64", "--out", str(place)]) == 2
+        assert f"the wheel cannot be written into {place}" in capsys.readouterr().err
+
+
 def test_an_architecture_is_all_of_its_devices():
     assert [one.name for one in build.devices_of("sm_90")] == ["NVIDIA H200", "NVIDIA H100 80GB HBM3"]
     with pytest.raises(DeviceError, match="nothing is known of a device 'sm_91'"):

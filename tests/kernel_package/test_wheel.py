@@ -39,7 +39,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         wheel.write(PACK, FILES, tmp_path / "file")
 
 
-def test_without_hatchling_the_message_says_what_to_install(monkeypatch):
+def test_without_hatchling_the_message_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "hatchling", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'fastsgemm\[pack\]'"):
-        wheel.require()
+        wheel.require(tmp_path)

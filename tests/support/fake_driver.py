@@ -1,5 +1,6 @@
 """The CUDA driver in Python: contexts, streams, events, captures and memory pools. Every call is recorded."""
 
+import ctypes
 import itertools
 from types import SimpleNamespace
 
@@ -198,9 +199,11 @@ class FakeDriver:
         return (OK,)
 
     def cuMemcpyHtoDAsync(self, target, source, size, handle):
+        ctypes.memmove(target, source, size)
         return (OK,)
 
     def cuMemcpyDtoHAsync(self, target, source, size, handle):
+        ctypes.memmove(target, source, size)
         return (OK,)
 
     # Kernels: library n has kernel 10 n, which is function 100 n.

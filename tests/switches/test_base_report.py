@@ -51,12 +51,14 @@ def test_a_file_of_sizes_is_read_as_it_was_written(tmp_path):
     path = tmp_path / "sizes.txt"
     path.write_text(Report([line("64,64,64,NT,x3", 1, 700), line("8,8,8", 12, 100)]).arguments())
     assert read(path) == [("64,64,64,NT,x3", 1), ("8,8,8", 12)]
+    path.write_text(Report([]).arguments())
+    assert read(path) == []
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "above 0 of 0"),
+        ("8,8,8\n", "above 0 of 0"),
         ("--size=8,8,8\n", "above 0 of 1"),
         ("# 2 products, 50.0% of FLOPs\n--size=8,8,8\n--size=9\n", "above 1 of 2"),
     ],

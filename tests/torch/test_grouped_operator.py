@@ -147,6 +147,13 @@ def test_opcheck(kind):
     assert set(torch.library.opcheck(OPERATOR.default, (A, B, ENDS, 2.0, 0.5, C)).values()) == {"SUCCESS"}
 
 
+@pytest.mark.parametrize("beta", [0.5, 1.0])
+def test_a_result_is_row_major_where_nothing_is_multiplied(kind, beta):
+    A, B, C = (x.detach() for x in learned(kind))
+    column_major = C.mT.contiguous().mT
+    assert OPERATOR(A[..., :0], B[..., :0, :], ENDS, 1.0, beta, column_major).is_contiguous()
+
+
 def test_the_function_is_compiled_whole(kind):
     """With its gradients; a size that changes does not compile it again."""
     from torch._dynamo import testing

@@ -245,7 +245,7 @@ def _quickest_way(rates: Rates, device: DeviceInfo, problem: Problem, request: R
 
 def _without_times(least: dict[str, float], arch: str, problem: Problem) -> tuple[bool, str]:
     """Return whether rung 11 is taken where no times are known, and why."""
-    gflop = 1e-9 * problem.flops / problem.batch
+    gflop = 1e-9 * problem.flops / (1 if problem.ragged else problem.batch)  # of a launch
     if arch not in least:
         return False, f"nobody measured fp16x3 on {arch}, where three FP16 products may take longer than one of FP32"
     if gflop < least[arch]:

@@ -254,9 +254,11 @@ def _reason_of_ragged(request: Request, ctx: Any, product: RaggedProduct | None,
     reason = _reason(request, ctx.replace(avals_in=factors), parameters["precision"])
     if reason:
         return reason
+    extents = [extent for aval in (*factors, sizes) for extent in aval.shape]
+    if not all(isinstance(extent, int) for extent in extents):
+        return "symbolic shapes"
     if product is None or parameters.get("group_offset") is not None:
         return "groups of other than the rows or k of two matrices"
-    extents = [extent for aval in (*factors, sizes) for extent in aval.shape]
     if 0 in extents:
         return "an empty operand"
     if max(extents) > MAX_EXTENT:

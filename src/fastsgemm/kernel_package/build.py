@@ -67,7 +67,7 @@ def build(
     """
     from fastsgemm import __version__
 
-    wheel.require()
+    wheel.require(folder)  # before minutes of compilation
     arch, nvrtc, bar = devices[0].arch, nvrtc_text(), Bar(progress)
     specs: list[KernelSpec]
     coverage: dict[str, float] = {}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,18 +17,32 @@ from fastsgemm.jit import packs
 from fastsgemm.jit.packs import Pack
 
 
-def require() -> None:
-    """Raise `MissingExtraError` if hatchling is not installed."""
+def require(folder: Path) -> None:
+    """Make the folder if it is missing.
+
+    Raises
+    ------
+    MissingExtraError
+        hatchling is not installed.
+    DeviceError
+        The folder cannot be written.
+    """
     try:
         import hatchling  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(
             "fastsgemm pack needs hatchling; install it with pip install 'fastsgemm[pack]'"
         ) from error
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(f"you may not write {folder}")
+    except OSError as error:
+        raise _not_written(folder, error) from error
 
 
 def write(pack: Pack, files: Mapping[str, bytes], folder: Path) -> Path:
-    """Write the wheel with these files into a folder, which is made if it is missing; return its path.
+    """Write the wheel with these files into a folder; return its path.
 
     Raises
     ------
@@ -57,7 +72,10 @@ def write(pack: Pack, files: Mapping[str, bytes], folder: Path) -> Path:
             (inside / name).write_bytes(content)
         config = {"project": project, "tool": {"hatch": {"build": {"targets": {"wheel": target}}}}}
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             return Path(next(WheelBuilder(root, config=config).build(directory=str(folder), versions=["standard"])))
         except OSError as error:
-            raise DeviceError(f"the wheel cannot be written into {folder}: {error}") from error
+            raise _not_written(folder, error) from error
+
+
+def _not_written(folder: Path, error: OSError) -> DeviceError:
+    return DeviceError(f"the wheel cannot be written into {folder}: {error}")

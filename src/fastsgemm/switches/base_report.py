@@ -110,7 +110,7 @@ def read(path: Path) -> list[tuple[str, int]]:
     except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     sizes = _WRITTEN.findall(text)
-    if not sizes or len(sizes) != text.count("--size"):
+    if (text and not sizes) or len(sizes) != text.count("--size"):  # a program without products writes nothing
         raise RecordError(
             f"{path} is no file of --sizes: in one, a line such as '# 3 products, 70.0% of FLOPs' stands above each "
             f"--size=M,N,K, here above {len(sizes)} of {text.count('--size')}"

@@ -98,7 +98,9 @@ def _product(
             if freed(x, x.data_ptr()):
                 raise RuntimeError(f"grouped_mm: {name} has no memory: it was freed")
         if not (A.numel() and B.numel()):
-            return A.new_zeros(shape, dtype=torch.float32) if C is None else _scaled(C, _ragged(A, B), offsets, beta)
+            if C is None:
+                return A.new_zeros(shape, dtype=torch.float32)
+            return _scaled(C, _ragged(A, B), offsets, beta).contiguous()
         if C is None:
             made = A.new_empty if _ragged(A, B) is Ragged.K else A.new_zeros
             result = made(shape, dtype=torch.float32)
