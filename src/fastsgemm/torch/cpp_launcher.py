@@ -87,7 +87,8 @@ def _imported(path: Path) -> Any:
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
     except ImportError as error:
-        raise DeviceError(f"the compiled launcher cannot be loaded: {error}") from error
+        hint = f"with a C++ compiler at hand, remove {path}, and it is compiled again"
+        raise DeviceError(f"the compiled launcher cannot be loaded: {error}; {hint}") from error
     return module
 
 
