@@ -246,7 +246,7 @@ def test_gradients(torch, kind):
 
 def test_a_layer_of_experts_learns_as_in_float64(torch):
     """By the function, and unedited by the switch, which a CUDA graph can capture."""
-    from experts import assert_learns_as_in_float64
+    from mixture_of_experts import assert_learns_as_in_float64
 
     import fastsgemm.torch
 

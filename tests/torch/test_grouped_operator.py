@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from experts import assert_learns_as_in_float64  # noqa: E402
+from mixture_of_experts import assert_learns_as_in_float64  # noqa: E402
 
 import fastsgemm.torch  # noqa: F401, E402  (registers the operator)
 from fastsgemm import grouped_mm, sgemm  # noqa: E402

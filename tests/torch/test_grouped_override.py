@@ -8,7 +8,7 @@ try:
 except (AttributeError, NotImplementedError, RuntimeError):
     pytest.skip("this PyTorch has no grouped_mm of float32 on the CPU", allow_module_level=True)
 
-from experts import assert_learns_as_in_float64  # noqa: E402
+from mixture_of_experts import assert_learns_as_in_float64  # noqa: E402
 from torch_products import close, counted, enabled  # noqa: E402
 
 from fastsgemm.torch import execution  # noqa: E402
