@@ -40,7 +40,7 @@ __device__ __forceinline__ void split_side(const Side &side, int block, int bloc
 
 // Matrix blockIdx.y of a batch, which lies `step` elements after the one before.
 __device__ __forceinline__ Side of_matrix(Side side, long long step) {
-    const int lines = (side.lines + SWIZZLED_LINES - 1) / SWIZZLED_LINES * SWIZZLED_LINES;
+    const int lines = whole_periods(side.lines);
     const long long before = static_cast<long long>(blockIdx.y) * lines;
     side.pitch = lines * int(gridDim.y);
     const auto X = reinterpret_cast<const ElementType<TYPE_1> *>(side.X) + blockIdx.y * step;

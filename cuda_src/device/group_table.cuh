@@ -80,25 +80,13 @@ struct GroupTable {
         return {number, first, end(number, first) - first, 0};
     }
 
-    // How many tiles of so many rows or columns all groups have.
-    __device__ __forceinline__ int count_tiles(int *scratch, int size) const {
-        const auto later = [](int x, int y) { return max(x, y); };
-        const auto sum = [](int x, int y) { return x + y; };
-        const int share = (count + THREADS - 1) / THREADS, thread = min(int(threadIdx.x), THREADS);
-        const int first = min(thread * share, count), last = min(first + share, count);
-        int from = prefix_of<THREADS>(scratch, end_of(first, last), later).before, own_tiles = 0;
-#pragma unroll 1
-        for (int g = first; g < last; ++g) {
-            const int to = end(g, from);
-            own_tiles += tiles(from, to, size);
-            from = to;
-        }
-        return prefix_of<THREADS>(scratch, own_tiles, sum).all;
-    }
-
-    // The group that has tile number `tile` of all tiles, of `size` rows or columns each, or one of extent 0.
-    // Each thread adds up the tiles of a share of the groups; the one whose share has the tile looks closer.
-    __device__ __forceinline__ Group of_tile(int *scratch, int tile, int size) const {
+    // A thread's share of the groups, from `first` on, and where it begins: with the tiles, of so many rows
+    // or columns, that it has, and those of all threads.
+    struct Share {
+        int first, begin, tiles;
+        Prefix prefix;
+    };
+    __device__ __forceinline__ Share own_share(int *scratch, int size) const {
         const auto later = [](int x, int y) { return max(x, y); };
         const auto sum = [](int x, int y) { return x + y; };
         const int share = (count + THREADS - 1) / THREADS, thread = min(int(threadIdx.x), THREADS);
@@ -111,13 +99,23 @@ struct GroupTable {
             own_tiles += tiles(from, to, size);
             from = to;
         }
-        const Prefix prefix = prefix_of<THREADS>(scratch, own_tiles, sum);
-        if (tile >= prefix.all) return {0, 0, 0, 0};
-        int before = prefix.before;
-        if (before <= tile && tile < before + own_tiles) {
-            from = begin;
+        return {first, begin, own_tiles, prefix_of<THREADS>(scratch, own_tiles, sum)};
+    }
+
+    // How many tiles of so many rows or columns all groups have.
+    __device__ __forceinline__ int count_tiles(int *scratch, int size) const {
+        return own_share(scratch, size).prefix.all;
+    }
+
+    // The group that has tile number `tile` of all tiles, of `size` rows or columns each, or one of extent 0.
+    // Each thread adds up the tiles of a share of the groups; the one whose share has the tile looks closer.
+    __device__ __forceinline__ Group of_tile(int *scratch, int tile, int size) const {
+        const Share own_groups = own_share(scratch, size);
+        if (tile >= own_groups.prefix.all) return {0, 0, 0, 0};
+        int before = own_groups.prefix.before, from = own_groups.begin;
+        if (before <= tile && tile < before + own_groups.tiles) {
 #pragma unroll 1
-            for (int g = first;; ++g) {
+            for (int g = own_groups.first;; ++g) {
                 const int to = end(g, from), own = tiles(from, to, size);
                 if (tile < before + own) {
                     scratch[0] = g, scratch[1] = from, scratch[2] = to - from, scratch[3] = before;

@@ -29,8 +29,7 @@ struct LastArgument<0> {
 
 // The first line of the split B of a group whose B has N columns.
 __device__ __forceinline__ long long first_line_of_b(int group, int N) {
-    const int lines = (N + SWIZZLED_LINES - 1) / SWIZZLED_LINES * SWIZZLED_LINES;
-    return static_cast<long long>(group) * lines;
+    return static_cast<long long>(group) * whole_periods(N);
 }
 
 // A tile of C of a group.
@@ -82,8 +81,7 @@ struct GroupWalk {
     const int M, N;          // rows of all groups, and columns
     int base = -32;          // number of the first of the 32 groups
     int latest = 0;          // where the last of them ends
-    int tiles_before = 0;    // rows of tiles of the groups before them
-    int tiles_with = 0;      // and with them
+    int tiles_with = 0;      // rows of tiles of the groups up to them
     int begin, end, before;  // of the lane's group: its rows, and the rows of tiles of all groups before
 
     __device__ __forceinline__ GroupWalk(const GroupedRows &last, int M, int N) : last(last), M(M), N(N) {}
@@ -109,10 +107,9 @@ struct GroupWalk {
             const int other = __shfl_sync(ALL, sum, lane - step);
             if (lane >= step) sum += other;
         }
-        tiles_before = tiles_with;
-        before = tiles_before + sum - own;
+        before = tiles_with + sum - own;
         latest = __shfl_sync(ALL, end, 31);
-        tiles_with = tiles_before + __shfl_sync(ALL, sum, 31);
+        tiles_with += __shfl_sync(ALL, sum, 31);
     }
 
     // Let `found` be tile number `tile` of all groups, if there is one. No number may be less than one

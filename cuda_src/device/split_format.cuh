@@ -55,6 +55,10 @@ __device__ __forceinline__ unsigned most_left_out(float alpha) {
 // of each matrix of a batch.
 constexpr int SWIZZLED_LINES = 8;
 
+__device__ __forceinline__ int whole_periods(int lines) {
+    return (lines + SWIZZLED_LINES - 1) / SWIZZLED_LINES * SWIZZLED_LINES;
+}
+
 // An operand to split, or a panel of its lines, and the arrays of its split form.
 struct Side {
     const float *X;  // where it begins; elements of 16 bits are cast where they are read

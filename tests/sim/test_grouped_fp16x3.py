@@ -176,12 +176,11 @@ def test_random_groups(kernel, seed):
     check(kernel, A, B, C, offsets.tolist(), float(random.uniform(-1, 1)), (0.0, 0.5)[seed % 2])
 
 
-PERIODS = "(N + SWIZZLED_LINES - 1) / SWIZZLED_LINES * SWIZZLED_LINES;\n    return"
 WRONG = {
     "rows of the group before are stored": ("return i < range.first || i >= range.end;", "return i >= range.end;"),
     "tiles begin where groups do": ("rows.first / SWIZZLED_LINES * SWIZZLED_LINES;", "rows.first;"),
-    "B of the group before": ("<long long>(group) * lines", "<long long>(max(group - 1, 0)) * lines"),
-    "groups are not whole periods": (PERIODS, "N;\n    return"),
+    "B of the group before": ("<long long>(group) *", "<long long>(max(group - 1, 0)) *"),
+    "groups are not whole periods": ("* whole_periods(N)", "* N"),
 }
 
 

@@ -81,10 +81,10 @@ def multiply_groups(
     of_source = source[0] if source else 0
     if not loaded.apart(a, b, c, of_source):
         checks.overlap(operands, request.output)
-    of_c, of_ends = ((tuple(each.shape), tuple(each.strides)) for each in (metas[2], ends))
-    (first, last), (low, high) = layout.byte_range(*of_c), layout.byte_range(*of_ends)
-    if first - high < place - c < last - low:
-        checks.apart("offsets", layout.overlap(place - c, *of_c, *of_ends), request.output)
+    before, after = loaded.plan.of_offsets
+    if before < place - c < after:
+        lie = (tuple(each) for meta in (metas[2], ends) for each in (meta.shape, meta.strides))
+        checks.apart("offsets", layout.overlap(place - c, *lie), request.output)
     loaded.launch(handle, (a, b, c, place, 0, of_source), alpha, beta)
     return loaded
 

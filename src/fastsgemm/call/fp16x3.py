@@ -13,7 +13,7 @@ import numpy as np
 
 from fastsgemm.call import half
 from fastsgemm.call.epilogue import Epilogue
-from fastsgemm.call.plan import Draft, When, Write
+from fastsgemm.call.plan import Argument, Draft, When, Write
 from fastsgemm.call.splitting import Pairs, Unsplit, add_split, pairs_at
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry import fp16x3 as geometry
@@ -203,19 +203,31 @@ class _Builder:
         )  # fmt: skip
 
     def _add_guard(self, t: Tiling, a: Pairs, b: Pairs, first: Pair, epilogue: Epilogue, exceptions: Matrix) -> None:
-        """Compute from A and B themselves what their split forms leave out."""
-        A, B = (
+        blocks = [
             operand.block((line, 0), (lines, self.K))
             for operand, line, lines in zip(self.operands, first, (t.M, t.N), strict=True)
-        )
-        constants = {"SOURCE": epilogue.source_vec(1), "SYM": int(epilogue.sym)}
-        constants |= {"TYPE_A": int(A.dtype), "TYPE_B": int(B.dtype), "GROUPED": 0}
-        self.draft.add(
-            spec("guard_fp16x3.cu", constants), (self.draft.traits.multiprocessors,), geometry.GUARD_THREADS,
-            (
-                *map(np.int32, (t.M, t.N, self.K)), epilogue.alpha, A, *A.strides, B, *B.strides[::-1],
-                epilogue.beta, epilogue.matrix, epilogue.ld, np.int32(t.parts), epilogue.part_stride,
-                a.info, a.where, b.info, b.where, exceptions, *map(np.int32, t.tile), *epilogue.source_arguments(),
-            ),
-            writes=(Write(epilogue.matrix, complete=False, reads=When.ALWAYS),), early=True, when=When.READS,
-        )  # fmt: skip
+        ]
+        add_guard(self.draft, t, blocks, (a, b), epilogue, exceptions, epilogue.source_arguments())
+
+
+def add_guard(
+    draft: Draft, t: Tiling, operands: Sequence[Matrix], pairs: Sequence[Pairs], epilogue: Epilogue,
+    exceptions: Matrix, last: Sequence[Argument],
+) -> None:  # fmt: skip
+    """Add the launch that computes from A and B themselves what their split forms leave out.
+
+    A is (M, K). B is seen as (N, K), or as a matrix of this shape for each group of rows. The `last` arguments are
+    those for the source and, of groups, the `GroupedRows`.
+    """
+    (A, B), (a, b) = operands, pairs
+    constants = {"SOURCE": epilogue.source_vec(1), "SYM": int(epilogue.sym)}
+    constants |= {"TYPE_A": int(A.dtype), "TYPE_B": int(B.dtype), "GROUPED": int(bool(B.extents))}
+    draft.add(
+        spec("guard_fp16x3.cu", constants), (draft.traits.multiprocessors,), geometry.GUARD_THREADS,
+        (
+            *map(np.int32, (t.M, t.N, A.shape[1])), epilogue.alpha, A, *A.strides, B, *B.inner_strides[::-1],
+            epilogue.beta, epilogue.matrix, epilogue.ld, np.int32(t.parts), epilogue.part_stride,
+            a.info, a.where, b.info, b.where, exceptions, *map(np.int32, t.tile), *last,
+        ),
+        writes=(Write(epilogue.matrix, complete=False, reads=When.ALWAYS),), early=True, when=When.READS,
+    )  # fmt: skip

@@ -20,14 +20,14 @@ from fastsgemm.device import DeviceTraits, info_of
 from fastsgemm.errors import ShapeError
 from fastsgemm.geometry import grid, variants
 from fastsgemm.geometry.batch import GroupedBatch
-from fastsgemm.geometry.layout import Meta
+from fastsgemm.geometry.layout import Meta, byte_range
 from fastsgemm.geometry.matrix import Address, Base, Matrix, operand_of
 from fastsgemm.geometry.variants import Call, Variant
 from fastsgemm.heuristics import database
 from fastsgemm.heuristics.choice import check_grouped, choose_grouped
 from fastsgemm.heuristics.selection import Choice
 from fastsgemm.jit.source import rung_spec
-from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, DType, Dtypes, Problem, Ragged, format_problem
+from fastsgemm.problem import MAX_BATCH, MAX_EXTENT, DType, Dtypes, Problem, Ragged
 from fastsgemm.request import Request
 
 KINDS = {(2, 3): Ragged.ROWS, (2, 2): Ragged.K, (3, 2): Ragged.COLUMNS}  # by the dimensions of A and of B
@@ -97,7 +97,8 @@ def make_grouped_plan(
     if 0 not in operands[2].shape and groups:
         offsets = Matrix(Address(Base.OFFSETS), tuple(ends.shape), tuple(ends.strides), 0, "offsets")
         _add_groups(draft, request, ragged, offsets, *operands)
-    return draft.plan(operands[0].shape[-1], operands)
+    (first, last), (low, high) = (byte_range(tuple(each.shape), tuple(each.strides)) for each in (metas[2], ends))
+    return replace(draft.plan(operands[0].shape[-1], operands), of_offsets=(first - high, last - low))
 
 
 def plan_of(traits: DeviceTraits, request: Request, problem: Problem, source: bool = False) -> Plan:
@@ -199,19 +200,13 @@ def _add_product(
     dtypes = Dtypes(a.dtype, b.dtype)
     problem = dataclasses.replace(call.problem, batch=min(groups, MAX_BATCH), dtypes=dtypes, ragged=ragged)
     choice = choose_grouped(info_of(draft.traits), request, problem)
-    log.info(lambda: _chosen(choice, problem))
+    log.info(lambda: choice.of(problem))
     if not choice.tensor_cores:
         _add_launch(draft, choice, problem, ends, a, b, c, source)
         return
     grouped_fp16x3.add_product(draft, choice, ends, a, b, c, source)
     ieee = choose_grouped(info_of(draft.traits), request.ieee, problem)
     _add_launch(draft, ieee, problem, ends, a, b, c, source, When.READS_NOTHING)
-
-
-def _chosen(choice: Choice, problem: Problem) -> str:
-    """Return how groups are computed, for people."""
-    why = f"; {choice.why}" if choice.why else ""
-    return f"chose rung {choice.rung.name} for {format_problem(problem)}: {choice.config}, {choice.rule}{why}"
 
 
 def _call(a: Matrix, b: Matrix, c: Matrix, source: Matrix | None, groups: int) -> Call:

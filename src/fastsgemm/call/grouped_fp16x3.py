@@ -6,9 +6,9 @@ import numpy as np
 
 from fastsgemm.call import packing
 from fastsgemm.call.epilogue import Epilogue
-from fastsgemm.call.fp16x3 import PURPOSE
+from fastsgemm.call.fp16x3 import PURPOSE, add_guard
 from fastsgemm.call.plan import Draft, When, Write
-from fastsgemm.call.splitting import Pairs, Unsplit, add_split, add_split_batch, pairs_at
+from fastsgemm.call.splitting import Unsplit, add_split, add_split_batch, pairs_at
 from fastsgemm.config import Fp16x3Config, Fp16x3MmaConfig
 from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import splitting
@@ -60,7 +60,7 @@ def add_product(
         writes=(Write(epilogue.matrix, complete=False, reads=epilogue.reads), Write(words, complete=False)),
         shared_bytes=shared_bytes, early=True, when=When.READS,
     )  # fmt: skip
-    _add_guard(draft, (T, N, K), t.tile, a, b, of_a, of_b, epilogue, words, last)
+    add_guard(draft, t, (a, b.transposed), (of_a, of_b), epilogue, words, (*of_source, last))
 
 
 def _splittable(draft: Draft, a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
@@ -72,22 +72,3 @@ def _splittable(draft: Draft, a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
     if b.stored is None or not one_kernel:
         b = packing.add_packed(draft, b.transposed).transposed
     return a, b
-
-
-def _add_guard(
-    draft: Draft, extents: tuple[int, int, int], tile: tuple[int, int], a: Matrix, b: Matrix, of_a: Pairs, of_b: Pairs,
-    epilogue: Epilogue, words: Matrix, last: GroupedRows,
-) -> None:  # fmt: skip
-    """Compute from A and B themselves what their split forms leave out."""
-    constants = {"SOURCE": epilogue.source_vec(1), "SYM": int(Sym.WHOLE)}
-    constants |= {"TYPE_A": int(a.dtype), "TYPE_B": int(b.dtype), "GROUPED": 1}
-    *of_source, _ = epilogue.source_arguments()
-    draft.add(
-        spec("guard_fp16x3.cu", constants), (draft.traits.multiprocessors,), geometry.GUARD_THREADS,
-        (
-            *map(np.int32, extents), epilogue.alpha, a, *a.strides, b, *b.inner_strides, epilogue.beta, epilogue.matrix,
-            epilogue.ld, np.int32(1), 0, of_a.info, of_a.where, of_b.info, of_b.where, words, *map(np.int32, tile),
-            *of_source, last,
-        ),
-        writes=(Write(epilogue.matrix, complete=False, reads=When.ALWAYS),), early=True, when=When.READS,
-    )  # fmt: skip

@@ -100,6 +100,8 @@ class Plan(Struct, frozen=True, gc=False):
     # Two for A, for B and for the source: what is written may share memory with one only if that begins so many bytes
     # after it, between the two. Zeros where that cannot be.
     bounds: tuple[int, int, int, int, int, int] = (0, 0, 0, 0, 0, 0)
+    # The same two of the offsets of groups.
+    of_offsets: tuple[int, int] = (0, 0)
 
     def apart(self, a: int, b: int, c: int, source: int) -> bool:
         """Return whether the bytes that are written lie apart from those of the other operands, at these addresses.

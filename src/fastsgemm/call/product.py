@@ -16,10 +16,10 @@ from fastsgemm.geometry import fp16x3 as geometry
 from fastsgemm.geometry import variants
 from fastsgemm.geometry.batch import DIMENSIONS, merged
 from fastsgemm.geometry.layout import Meta, is_transpose
-from fastsgemm.geometry.matrix import Address, Base, Matrix, Operand
-from fastsgemm.heuristics.choice import Choice, choose
+from fastsgemm.geometry.matrix import Address, Base, Matrix
+from fastsgemm.heuristics.choice import choose
 from fastsgemm.heuristics.fp16x3 import check_config, require_batch, require_tensor_cores
-from fastsgemm.problem import DType, Sym, format_problem
+from fastsgemm.problem import DType, Sym
 from fastsgemm.request import Request, checked
 
 _BASES = tuple(
@@ -128,7 +128,7 @@ def _add_batch(draft: Draft, request: Request, operands: list[Matrix], extents: 
     if request.gram:
         read_b = read_a.transposed  # of one copy, where A is copied
     choice = choose(draft.traits, request, read_a, read_b, stored, extents)
-    log.info(lambda: _chosen(choice, read_a, read_b, stored, extents))
+    log.info(lambda: choice.of(variants.call_for(read_a, read_b, stored, extents=extents).problem))
     splits = choice.tensor_cores and not choice.direct
     split = request.split if splits else (False, False)  # else the arrays themselves are read
     if choice.direct and request.batch_invariant:
@@ -161,10 +161,3 @@ def _with_direct_rows(draft: Draft, operand: Matrix) -> Matrix:
     if operand.stored is not None and geometry.has_direct_rows(operand.operand):
         return operand
     return packing.add_direct(draft, operand)
-
-
-def _chosen(choice: Choice, a: Operand, b: Operand, c: Operand, extents: tuple[int, ...]) -> str:
-    """Return how a product is computed, for people."""
-    problem = format_problem(variants.call_for(a, b, c, extents=extents).problem)
-    why = f"; {choice.why}" if choice.why else ""
-    return f"chose rung {choice.rung.name} for {problem}: {choice.config}, {choice.rule}{why}"

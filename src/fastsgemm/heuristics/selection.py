@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from fastsgemm.config import Config, F16DirectConfig
 from fastsgemm.heuristics.database_entries import Evidence
+from fastsgemm.problem import Problem, format_problem
 from fastsgemm.rungs import PRECISIONS, Rung
 
 EXACT, PREDICTED, NEAREST, GIVEN = "exact", "predicted", "nearest", "given"
@@ -95,6 +96,11 @@ class Choice(Struct, frozen=True):
         name = f"{' and '.join(self.packed)} packed" if self.packed else UNPACKED
         name = "split" if self.tensor_cores and not self.direct else name
         return f"one triangle, {name}" if self.triangle else name
+
+    def of(self, problem: Problem) -> str:
+        """Return how a problem is computed, for people."""
+        why = f"; {self.why}" if self.why else ""
+        return f"chose rung {self.rung.name} for {format_problem(problem)}: {self.config}, {self.rule}{why}"
 
     @property
     def transposed(self) -> Choice:
