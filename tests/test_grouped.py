@@ -305,12 +305,7 @@ class TestHostArraysThroughADevice:
         assert (memory[..., 1] == C + 1).all()
 
     def test_a_source_beside_the_result(self, kind):
-        A, B, C = drawn(kind)
-        before, out = C.copy(), np.full(C.shape, 9, np.float32)
-        expected = product(kind, A, B, 2.0, 0.5, C, out)
-        assert grouped_mm(A, B, ENDS, 2.0, C, 0.5, out=out) is out
-        close(out, expected)
-        assert (before == C).all()
+        test_out_is_written_in_place_of_c(kind)
 
     def test_a_new_result_of_16_bit_operands_and_one_order(self, kind):
         A, B, _ = (x.astype(np.float16) for x in drawn(kind))

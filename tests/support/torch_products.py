@@ -1,5 +1,6 @@
 """Tensors that tests of the switch multiply on the host, and what they ask afterwards. It needs PyTorch."""
 
+import pytest
 import torch
 
 import fastsgemm.torch
@@ -23,3 +24,12 @@ def counted(turned):
 
 def close(found, wanted):
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def assert_refused_as_by_pytorch(call):
+    """Compare the error of a call under the switch with PyTorch's own."""
+    with pytest.raises(Exception) as wanted:  # noqa: PT011  (whatever it is)
+        call()
+    with enabled(), pytest.raises(type(wanted.value)) as found:
+        call()
+    assert str(found.value) == str(wanted.value)
